@@ -1,0 +1,72 @@
+"""The pipeline engine: a recipe declares steps, the engine plans, runs and remembers them.
+
+Everything public is here. What recipes and steps need is imported at once and light; the rest when it is first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from executor.context import StepContext, current, resolved
+from executor.errors import IdentityError, MarinadeError, ResourcesMissing, StepHalted, UsageError
+from executor.external import adopt, external
+from executor.identity import fingerprint
+from executor.names import identity
+from executor.secrets import Secret
+from executor.step import Experiment, Input, Milestone, Output, Resources, Step, added, execution
+
+if TYPE_CHECKING:
+    from executor.cli import recipe_main as main
+    from executor.compare import diff
+    from executor.planner import make_plan
+    from executor.run import RunOptions, RunOutcome, run_experiment
+    from executor.store import Store, read_record
+
+__all__ = [
+    "Experiment",
+    "IdentityError",
+    "Input",
+    "MarinadeError",
+    "Milestone",
+    "Output",
+    "Resources",
+    "ResourcesMissing",
+    "RunOptions",
+    "RunOutcome",
+    "Secret",
+    "Step",
+    "StepContext",
+    "StepHalted",
+    "Store",
+    "UsageError",
+    "added",
+    "adopt",
+    "current",
+    "diff",
+    "execution",
+    "external",
+    "fingerprint",
+    "identity",
+    "main",
+    "make_plan",
+    "read_record",
+    "resolved",
+    "run_experiment",
+]
+
+_LATER = {
+    "main": "executor.cli",
+    "diff": "executor.compare",
+    "make_plan": "executor.planner",
+    "run_experiment": "executor.run",
+    "RunOptions": "executor.run",
+    "RunOutcome": "executor.run",
+    "Store": "executor.store",
+    "read_record": "executor.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(_LATER[name]), "recipe_main" if name == "main" else name)
+    raise AttributeError(f"module executor has no attribute {name}")

@@ -1,0 +1,1 @@
+"""The commands of `marinade`, one a file; each has `execute(args) -> exit code`."""

@@ -1,0 +1,100 @@
+"""`marinade diff`: two recipes, artifacts or records, or a recipe and its last run; causes first."""
+
+import argparse
+import json
+import os
+import sys
+
+from executor.commands.finding import find_record
+from executor.commands.opening import open_recipe
+from executor.compare import Diff, diff
+from executor.errors import StoreError, UsageError
+from executor.record import Record
+from executor.render.terminal import Terminal
+from executor.side import Side
+
+
+def execute(args: argparse.Namespace) -> int:
+    found = _diff(args)
+    if args.json:
+        from executor.render.as_json import diff_json, dumps
+
+        print(dumps(diff_json(found)))
+    else:
+        from executor.render.diff import diff_markdown, diff_text
+
+        text = diff_markdown(found) if args.markdown else diff_text(found, Terminal.of(sys.stdout))
+        sys.stdout.write(text)
+    return 1 if found.different else 0
+
+
+def _diff(args: argparse.Namespace) -> Diff:
+    if args.b is not None:
+        return diff(_side(args, args.a), _side(args, args.b))
+    if not _is_recipe(args.a):
+        raise UsageError(f"diff {args.a}: an artifact has no last run to compare with; name a second one")
+    return diff(_last_run(args, args.a), _recipe_side(args, args.a))
+
+
+def _side(args: argparse.Namespace, typed: str) -> Side:
+    if _is_recipe(typed):
+        return _recipe_side(args, typed)
+    return _record_side(args, typed)
+
+
+def _is_recipe(typed: str) -> bool:
+    """A file of Python, or a module's name; anything else is an artifact or a record."""
+    if typed.endswith(".py"):
+        return True
+    name, _, revision = typed.rpartition("@")
+    if name.endswith(".py"):
+        raise UsageError(
+            f"{typed}: recipes at git revisions cannot be compared yet; "
+            f"git worktree add ../at-{revision} {revision}, and diff the two files"
+        )
+    return typed.replace(".", "").isidentifier() and "." in typed and not os.path.exists(typed)
+
+
+def _recipe_side(args: argparse.Namespace, typed: str) -> Side:
+    return Side.of_graph(typed, open_recipe(args, typed).graph())
+
+
+def _last_run(args: argparse.Namespace, typed: str) -> Side:
+    opened = open_recipe(args, typed)
+    run = opened.store.last_run(opened.recipe.name, opened.scale)
+    if run is None:
+        raise UsageError(
+            f"{opened.recipe.name} was never run at scale {opened.scale} under {opened.store.prefix}; "
+            f"marinade run {typed} runs it, marinade diff {typed} OTHER compares it with something else"
+        )
+    return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps)
+
+
+def _record_side(args: argparse.Namespace, typed: str) -> Side:
+    """Everything behind an artifact, or a record's file, by step name."""
+    from executor.lineage import trace
+    from executor.store import read_record
+
+    if typed.endswith(".json") and os.path.isfile(typed):
+        with open(typed) as file:
+            data = json.load(file)
+        if isinstance(data, dict) and "steps" in data and "recipe" in data:
+            return Side.of_run(typed, data["steps"])
+        try:
+            root = Record.from_json(json.dumps(data))
+        except (TypeError, AttributeError) as error:
+            raise UsageError(f"{typed} is neither a record nor a run: {error}") from error
+    else:
+        root = find_record(typed, args.prefix)
+    lineage = trace(typed, root, read_record)
+    records: dict[str, Record] = {}
+    for item in lineage.ancestors:
+        # Two artifacts of one name can stand behind one (a forced rerun in between): both are shown.
+        name = item.record.name
+        if name in records:
+            name = f"{name} ({item.record.attempt})"
+        records[name] = item.record
+    if lineage.missing:
+        location, reason = lineage.missing[0]
+        raise StoreError(f"{typed}: the lineage has a gap at {location}: {reason}")
+    return Side.of_records(typed, records)

@@ -1,0 +1,25 @@
+"""`marinade status`: what is there, what runs and where, what failed last and why."""
+
+import argparse
+import sys
+
+from executor.commands.opening import open_recipe
+from executor.planner import make_plan
+from executor.render.terminal import Terminal
+from executor.status import status_of
+
+
+def execute(args: argparse.Namespace) -> int:
+    opened = open_recipe(args)
+    store = opened.store
+    plan = make_plan(opened.experiment, store, recipe=opened.recipe.name, scale=opened.scale)
+    status = status_of(plan, store)
+    if args.json:
+        from executor.render.as_json import dumps, status_json
+
+        print(dumps(status_json(status)))
+    else:
+        from executor.render.status import status_text
+
+        sys.stdout.write(status_text(status, Terminal.of(sys.stdout)))
+    return 0

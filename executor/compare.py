@@ -1,0 +1,144 @@
+"""Two sides (recipes, runs, lineages) -> what differs, root causes first.
+
+A step is a cause only if its own payload differs: function, version, config, code, and its inputs *by name*. Every
+other step whose key changed inherits, and lists the causes it inherits from:
+
+    tokenizer  vocab_size 2048 -> 4096        the one cause
+    tokens/code, hero/pretrain, ...           inherit from tokenizer
+
+A step declared under another name is matched (executor.matching). An amendment (`Step.amends`) is compared with the
+step it amends and is one cause; consumers that moved from the original to the amendment inherit from it.
+
+Invariant: the multisets of keys of the two sides differ if and only if the diff has causes, added or removed steps.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from executor.fields import Change, field_changes
+from executor.matching import amendments, match, own_changes
+from executor.side import Names, Side, SideStep, input_names, inputs_first
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A step whose own declaration differs; `amends` names the step it was compared with when it is an amendment."""
+
+    step: str
+    changes: tuple[Change, ...]
+    amends: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inherited:
+    """A step that differs only through its inputs, and the causes it inherits from."""
+
+    step: str
+    causes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Note:
+    """What differs in a step without changing its key: `execution` fields, `pinned` code that drifted."""
+
+    step: str
+    kind: Literal["execution", "pinned"]
+    changes: tuple[Change, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Diff:
+    """What differs between two sides; `renamed` holds (old name, new name), `identical` counts steps of equal key."""
+
+    a: str
+    b: str
+    causes: tuple[Cause, ...] = ()
+    inherited: tuple[Inherited, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    identical: int = 0
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def different(self) -> bool:
+        return bool(self.causes or self.added or self.removed)
+
+
+def diff(a: Side, b: Side) -> Diff:
+    """Diff of `b` against `a`."""
+    old_of = match(a.steps, b.steps)
+    matched = set(old_of.values())
+    forks_a, forks_b = amendments(a.steps, matched), amendments(b.steps, old_of.keys())
+    names_a = Names(steps=a.steps, forks=forks_a, old_of={name: name for name in matched}, unmatched="-")
+    names_b = Names(steps=b.steps, forks=forks_b, old_of=old_of, unmatched="+")
+
+    causes: dict[str, Cause] = {}
+    inherited: list[Inherited] = []
+    upstream: dict[str, tuple[str, ...]] = {}  # changed step -> the causes in it and above it
+    for name, original in forks_a.items():
+        raw = Names(steps=a.steps)
+        found = own_changes(a.steps[name], a.steps[original], raw, raw)
+        causes[name] = Cause(step=name, changes=found, amends=original)
+        upstream[name] = (name,)
+    for name in inputs_first(b.steps):
+        step = b.steps[name]
+        if name in forks_b:
+            raw = Names(steps=b.steps)
+            original = b.steps[forks_b[name]]
+            causes[name] = Cause(step=name, changes=own_changes(original, step, raw, raw), amends=forks_b[name])
+            upstream[name] = (*_upstream(original, step, forks_a, upstream), name)
+        elif name in old_of and a.steps[old_of[name]].key != step.key:
+            before = a.steps[old_of[name]]
+            found = own_changes(before, step, names_a, names_b)
+            sources = _upstream(before, step, forks_a, upstream)
+            if not found and not sources:
+                # The same words under another hash: one side was written under other identity rules.
+                found = (Change(kind="code", path="identity rules", old=before.key, new=step.key),)
+            if found:
+                causes[name] = Cause(step=name, changes=found)
+                upstream[name] = (*sources, name)
+            else:
+                inherited.append(Inherited(step=name, causes=sources))
+                upstream[name] = sources
+
+    return Diff(
+        a=a.label,
+        b=b.label,
+        causes=tuple(causes.values()),
+        inherited=tuple(inherited),
+        added=tuple(name for name in b.steps if name not in old_of and name not in forks_b),
+        removed=tuple(name for name in a.steps if name not in matched and name not in forks_a),
+        renamed=tuple((old, new) for new, old in old_of.items() if old != new),
+        identical=sum(a.steps[old].key == b.steps[new].key for new, old in old_of.items()),
+        notes=tuple(_notes(a, b, old_of)),
+    )
+
+
+def _upstream(
+    before: SideStep, step: SideStep, forks_a: Mapping[str, str], upstream: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Causes among all that a step reads, directly or not. An amendment that only the old side has counts too."""
+    left = [name for name in input_names(before.payload) if name in forks_a]
+    found: dict[str, None] = {}
+    for name in [*input_names(step.payload), *left]:
+        found.update(dict.fromkeys(upstream.get(name, ())))
+    return tuple(found)
+
+
+def _notes(a: Side, b: Side, old_of: Mapping[str, str]) -> Iterator[Note]:
+    for new, old in old_of.items():
+        before, after = a.steps[old], b.steps[new]
+        if before.execution_only is not None and after.execution_only is not None:
+            found = field_changes(dict(before.execution_only), dict(after.execution_only))
+            if found:
+                yield Note(step=new, kind="execution", changes=found)
+        if before.pinned is not None and after.pinned is not None:
+            drifted = tuple(
+                Change(kind="code", path=name, old=before.pinned.get(name), new=after.pinned.get(name))
+                for name in sorted({*before.pinned, *after.pinned})
+                if before.pinned.get(name) != after.pinned.get(name)
+            )
+            if drifted:
+                yield Note(step=new, kind="pinned", changes=drifted)

@@ -1,0 +1,72 @@
+"""Stopping a step that runs in another thread: asked first, then abandoned.
+
+`stop()` raises Interrupted inside the step at its next Python instruction. A step that sits in compiled code does not
+notice; after a while its attempt is recorded as interrupted and its lease released from here, and the process ends.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable
+
+
+class Interrupted(BaseException):
+    """Raised inside a step's function when its attempt has to stop."""
+
+
+class Control:
+    """The switch of one attempt."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._lost = threading.Event()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        self._abandon: Callable[[], None] = lambda: None
+
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def begin(self, abandon: Callable[[], None]) -> None:
+        """From here until `end`, this thread can be interrupted."""
+        with self._lock:
+            self._abandon = abandon
+            self._thread = threading.get_ident()
+        self.check()
+
+    def end(self) -> None:
+        with self._lock:
+            self._thread = None
+
+    def check(self) -> None:
+        """Raise Interrupted if asked to stop: called where a step gives the engine a moment."""
+        if self._stop.is_set() or self._lost.is_set():
+            self.end()
+            raise Interrupted
+
+    def lose(self) -> None:
+        """The lease is lost: stop the function."""
+        self._lost.set()
+        self._raise()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._raise()
+
+    def finished(self) -> None:
+        """The attempt is over and recorded."""
+        self._ended.set()
+
+    def stop_within(self, seconds: float) -> bool:
+        """Stop; True when the attempt ended by itself in time, else it is abandoned."""
+        self.stop()
+        if self._ended.wait(seconds):
+            return True
+        self._abandon()
+        return False
+
+    def _raise(self) -> None:
+        with self._lock:
+            if self._thread is not None:
+                thread, self._thread = self._thread, None
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))

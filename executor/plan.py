@@ -1,0 +1,70 @@
+"""A plan, as data: every step with what will happen to it and why."""
+
+import dataclasses
+from typing import Any, Literal
+
+from executor.step import Step
+
+Action = Literal["reuse", "run", "resume", "maybe", "wait", "halted", "blocked"]
+ReasonKind = Literal["new", "config", "code", "input", "version", "failed", "missing", "forced", "unreachable"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why a step is not simply reused.
+
+    Attributes:
+        path: the field (dotted) or function that changed, empty where the kind says all.
+        old, new: the values, as JSON, None where absent.
+        step: the other step concerned (an input's name), empty for none.
+    """
+
+    kind: ReasonKind
+    path: str = ""
+    old: Any = None
+    new: Any = None
+    step: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedStep:
+    """One step of a plan.
+
+    Attributes:
+        key: recipe key. content_key: empty while an input is not committed.
+        address: `{name}-{content key}` under the prefix, empty while unknown.
+        location: folder of the attempt that counts, empty when there is none.
+        inputs: names of the steps it reads, in config order.
+        stop_at: the furthest milestone asked for when the whole step is not wanted, else None.
+        payload: what the key hashes.
+        notes: remarks that are not reasons (drift of pinned code).
+    """
+
+    step: Step
+    name: str
+    key: str
+    content_key: str = ""
+    address: str = ""
+    location: str = ""
+    action: Action
+    reasons: tuple[Reason, ...] = ()
+    inputs: tuple[str, ...] = ()
+    stop_at: int | None = None
+    payload: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All steps in an order in which every step comes after its inputs."""
+
+    recipe: str
+    scale: str
+    prefix: str
+    steps: tuple[PlannedStep, ...]
+
+    def counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for step in self.steps:
+            counts[step.action] = counts.get(step.action, 0) + 1
+        return counts

@@ -1,0 +1,422 @@
+"""What would run, and why: a graph and what the store holds, as a Plan.
+
+The store is read in a few batches. Steps are looked at in waves, inputs first: once the inputs of a step are known so
+is its content key, and with it whether there is an artifact. What depends on a step that will run cannot be known yet:
+it is `maybe` where the same work was done before, else `run`.
+
+    reuse   there is an artifact of this content key, and its files are there where that matters
+    run     nothing to use; resume: an unfinished attempt left files; wait: another process is at it
+    maybe   depends on whether an input comes out the same
+    halted  a guard paused it; blocked: an input is halted, or was left out by --only
+"""
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Sequence
+
+from executor.changes import code_drift, payload_changes
+from executor.errors import MarinadeError, UsageError
+from executor.external import is_raw, look
+from executor.graph import Graph
+from executor.plan import Action, Plan, PlannedStep, Reason
+from executor.record import MilestoneRecord, Record, RunRecord
+from executor.results import Results
+from executor.step import Experiment
+from executor.store import IndexEntry, Store, address_of, checked
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Steps chosen by name or glob on the command line."""
+
+    force: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
+    acknowledge: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A plan with what a scheduler goes on with.
+
+    Attributes:
+        wanted: name -> milestones wanted of it.
+        superseded: name -> attempt whose record does not count (forced, or files missing).
+        unindexed: reused steps whose recipe key the index does not know yet.
+    """
+
+    plan: Plan
+    graph: Graph
+    results: Results
+    wanted: dict[str, tuple[int, ...]]
+    superseded: dict[str, str]
+    forced: frozenset[str]
+    unindexed: tuple[str, ...] = ()
+
+
+def make_plan(
+    experiment: Experiment,
+    store: Store,
+    *,
+    recipe: str,
+    scale: str,
+    force: Sequence[str] = (),
+    only: Sequence[str] = (),
+    until: Sequence[str] = (),
+    acknowledge: Sequence[str] = (),
+) -> Plan:
+    """Every step with an action and reasons. `recipe` and `scale` say which earlier run to compare with."""
+    selection = Selection(force=tuple(force), only=tuple(only), until=tuple(until), acknowledge=tuple(acknowledge))
+    return prepare(experiment, store, recipe=recipe, scale=scale, selection=selection).plan
+
+
+def prepare(experiment: Experiment, store: Store, *, recipe: str, scale: str, selection: Selection) -> Prepared:
+    graph = Graph.of([*experiment.targets, *([experiment.report.step] if experiment.report is not None else [])])
+    return _Planner(graph, store, recipe, scale, selection).prepare()
+
+
+def matching(patterns: Iterable[str], graph: Graph, option: str) -> frozenset[str]:
+    """Step names that match names or globs; a pattern that matches none is an error."""
+    found: set[str] = set()
+    for pattern in patterns:
+        names = [name for name in graph.steps if name == pattern] or fnmatch.filter(graph.steps, pattern)
+        if not names:
+            known = list(graph.steps)
+            listed = ", ".join(known[:20]) + (f", ... ({len(known)} steps)" if len(known) > 20 else "")
+            raise UsageError(f"{option} {pattern}: no step has that name; the steps are {listed}")
+        found.update(names)
+    return frozenset(found)
+
+
+class _Planner:
+    def __init__(self, graph: Graph, store: Store, recipe: str, scale: str, selection: Selection) -> None:
+        self.graph, self.store, self.recipe, self.scale = graph, store, recipe, scale
+        self.forced = matching(selection.force, graph, "--force")
+        self.only = matching(selection.only, graph, "--only")
+        self.acknowledged = matching(selection.acknowledge, graph, "--acknowledge")
+        until = matching(selection.until, graph, "--until")
+        self.targets = tuple(name for name in graph.steps if name in (until or self.only or graph.targets))
+        self.results = Results(graph, store)
+        self.content_keys: dict[str, str] = {}
+        self.hits: set[str] = set()
+        self.missing: dict[str, str] = {}
+        self.superseded: dict[str, str] = {}
+        self.broken: dict[str, str] = {}
+        self._contents: dict[tuple[str, str], Record | None] = {}
+        self._published: dict[str, dict[int, MilestoneRecord]] = {}
+        self._present: dict[tuple[str, str], str] = {}
+        self._attempts: dict[str, tuple[Record, ...]] = {}
+
+    def prepare(self) -> Prepared:
+        self.last: RunRecord | None = self.store.last_run(self.recipe, self.scale)
+        last_keys = [step["key"] for step in self.last.steps.values()] if self.last else []
+        self.entries: dict[str, IndexEntry] = self.store.lookup("recipe", [*self.graph.keys.values(), *last_keys])
+        current = {key: self.entries[key] for key in self.graph.keys.values() if key in self.entries}
+        self.records = self.store.records(entry.address for entry in current.values())
+        raw = [name for name, step in self.graph.steps.items() if is_raw(step)]
+        for name in raw:
+            self.results.of(name).raw = look(self.graph.steps[name])
+        pulled: set[str] = set()
+        while True:
+            needed = self._needed(pulled)
+            whole, wanted = self._wants(needed)
+            self._settle(needed, whole, wanted)
+            running = {name for name in needed if name not in self.hits}
+            more = {ref.step for name in running for ref in self.graph.inputs[name] if ref.execution_only} - pulled
+            gone = self._check_files(needed, running, whole, wanted)
+            if not more and not gone:
+                break
+            pulled |= more
+            self.missing.update(gone)
+        steps = self._actions(needed, whole, wanted)
+        plan = Plan(recipe=self.recipe, scale=self.scale, prefix=self.store.prefix, steps=steps)
+        return Prepared(
+            plan=plan,
+            graph=self.graph,
+            results=self.results,
+            wanted={name: tuple(sorted(wanted[name])) for name in needed},
+            superseded=self.superseded,
+            forced=self.forced,
+            unindexed=tuple(name for name in needed if self._is_unindexed(name)),
+        )
+
+    def _is_unindexed(self, name: str) -> bool:
+        record = self.results.of(name).record
+        entry = self.entries.get(self.graph.keys[name])
+        if name not in self.hits or record is None:
+            return False
+        return entry is None or entry.content_key != record.content_key
+
+    def _needed(self, pulled: set[str]) -> list[str]:
+        """Targets and all they depend on, in order; what only an execution-only field holds, if it was pulled."""
+        seen: set[str] = set()
+        waiting = [*self.targets, *pulled]
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += [ref.step for ref in self.graph.inputs[name] if not ref.execution_only]
+        return [name for name in self.graph.steps if name in seen]
+
+    def _wants(self, needed: list[str]) -> tuple[set[str], dict[str, set[int]]]:
+        """Steps wanted as a whole, and the milestones wanted of each."""
+        whole, wanted = set(self.targets), {name: set[int]() for name in self.graph.steps}
+        for name in needed:
+            for reference in self.graph.inputs[name]:
+                if reference.at is None:
+                    whole.add(reference.step)
+                else:
+                    wanted[reference.step].add(reference.at)
+        return whole, wanted
+
+    def _settle(self, needed: list[str], whole: set[str], wanted: dict[str, set[int]]) -> None:
+        """Find content keys and artifacts, in waves from the sources."""
+        self.hits.clear()
+        self.content_keys.clear()
+        self.broken.clear()
+        chosen = set(needed)
+        left = {name: len({ref.step for ref in self.graph.inputs[name] if not ref.execution_only}) for name in needed}
+        wave = [name for name in needed if left[name] == 0]
+        while wave:
+            self._settle_wave(wave, whole, wanted)
+            following: list[str] = []
+            for name in wave:
+                if name not in self.hits:
+                    continue
+                for consumer in self.graph.consumers[name]:
+                    references = [ref for ref in self.graph.inputs[consumer] if ref.step == name]
+                    if consumer in chosen and not all(ref.execution_only for ref in references):
+                        left[consumer] -= 1
+                        if left[consumer] == 0:
+                            following.append(consumer)
+            wave = following
+
+    def _settle_wave(self, wave: list[str], whole: set[str], wanted: dict[str, set[int]]) -> None:
+        unknown: dict[str, str] = {}
+        for name in wave:
+            if is_raw(self.graph.steps[name]):
+                raw = self.results.of(name).raw
+                if raw is not None and raw.digest:
+                    self.hits.add(name)
+                continue
+            try:
+                key = self.content_keys[name] = self.results.content_key(name)
+            except MarinadeError as error:  # the artifact at hand lacks a part: its step runs again and says so itself
+                self.broken[name] = str(error)
+                continue
+            entry = self.entries.get(self.graph.keys[name])
+            record = checked(self.records.get(entry.address), key) if entry is not None else None
+            if record is not None:
+                self._contents[name, key] = record
+            elif key and (name, key) not in self._contents:
+                unknown[name] = key
+        for name, record in self.store.find_contents(unknown).items() if unknown else ():
+            self._contents[name, unknown[name]] = record
+        for name in wave:
+            key = self.content_keys.get(name, "")
+            if key:
+                self._decide(name, key, name in whole, wanted[name])
+
+    def _decide(self, name: str, key: str, whole: bool, wanted: set[int]) -> None:
+        record = self._contents[name, key]
+        result = self.results.of(name)
+        result.record, result.milestones = None, {}
+        if wanted:
+            result.milestones = self._milestones(record.address if record else address_of(name, key))
+        if name in self.forced or name in self.missing:
+            if record is not None:
+                self.superseded[name] = record.attempt
+            if name in self.forced:
+                result.milestones = {}
+            return
+        if record is not None:
+            result.record = record
+        if (record is not None or not whole) and wanted <= set(result.milestones):
+            self.hits.add(name)
+
+    def _milestones(self, address: str) -> dict[int, MilestoneRecord]:
+        if address not in self._published:
+            self._published[address] = self.store.milestones(address)
+        return self._published[address]
+
+    def _check_files(
+        self, needed: list[str], running: set[str], whole: set[str], wanted: dict[str, set[int]]
+    ) -> dict[str, str]:
+        """Reused steps that must have their files, and lack some: name -> what is missing."""
+        used = {ref.step for name in running for ref in self.graph.inputs[name]} | set(self.targets)
+        pending: dict[str, Record] = {}
+        gone: dict[str, str] = {}
+        for name in needed:
+            result = self.results.of(name)
+            if name not in self.hits or name not in used or result.raw is not None:
+                continue
+            if name in whole and result.record is not None:
+                pending[name] = result.record
+            for at in wanted[name]:
+                milestone = result.milestones[at]
+                found = self.store.find(milestone.address, f"{milestone.attempt}/{milestone.part}".rstrip("/"))
+                for file in milestone.files:
+                    if file.path not in found or found[file.path].size != file.size:
+                        gone[name] = f"milestone {at}: {file.path} is missing or has another size"
+        unseen = [n for n, record in pending.items() if (record.address, record.attempt) not in self._present]
+        for name, absent in self.store.files.each(lambda name: self.store.absent(pending[name]), unseen).items():
+            self._present[pending[name].address, pending[name].attempt] = absent
+        for name, record in pending.items():
+            absent = self._present[record.address, record.attempt]
+            if absent:
+                gone[name] = absent
+        return gone
+
+    def _actions(self, needed: list[str], whole: set[str], wanted: dict[str, set[int]]) -> tuple[PlannedStep, ...]:
+        planned: dict[str, PlannedStep] = {}
+        for name in needed:
+            planned[name] = self._planned(name, planned, name in whole, wanted[name])
+        return tuple(planned.values())
+
+    def _planned(self, name: str, planned: dict[str, PlannedStep], whole: bool, wanted: set[int]) -> PlannedStep:
+        step, key = self.graph.steps[name], self.graph.keys[name]
+        result = self.results.of(name)
+        content_key = self.content_keys.get(name, "")
+        address = result.record.address if result.record else address_of(name, content_key) if content_key else ""
+        location = ""
+        if result.raw is not None:
+            location = self.graph.payloads[name]["config"].get("url", result.raw.location)
+        elif result.record is not None:
+            location = self.store.location(result.record.address, result.record.attempt)
+        inputs = tuple(dict.fromkeys(ref.step for ref in self.graph.inputs[name]))
+        action, reasons = self._action(name, planned, content_key)
+        stop_at = None
+        if action != "reuse" and wanted and (not whole or result.record is not None):
+            stop_at = max(wanted)
+        return PlannedStep(
+            step=step,
+            name=name,
+            key=key,
+            content_key=content_key,
+            address=address,
+            location=location,
+            action=action,
+            reasons=reasons,
+            inputs=inputs,
+            stop_at=stop_at,
+            payload=self.graph.payloads[name],
+            notes=self._notes(name),
+        )
+
+    def _action(
+        self, name: str, planned: dict[str, PlannedStep], content_key: str
+    ) -> tuple[Action, tuple[Reason, ...]]:
+        if name in self.hits:
+            return "reuse", ()
+        raw = self.results.of(name).raw
+        if raw is not None:
+            return "maybe", (Reason(kind="unreachable", path="url", new=raw.unreachable),)
+        stopped = [planned[ref.step] for ref in self.graph.inputs[name] if ref.step in planned]
+        reasons = self._reasons(name, planned, content_key)
+        if any(found.action in ("halted", "blocked") for found in stopped):
+            names = [found.name for found in stopped if found.action in ("halted", "blocked")]
+            return "blocked", tuple(Reason(kind="input", step=other) for other in dict.fromkeys(names))
+        if self.only and name not in self.only:
+            return "blocked", reasons
+        attempts = self._attempts.get(name, ())
+        if content_key:
+            if attempts and attempts[0].status == "halted" and name not in self.acknowledged | self.forced:
+                return "halted", (*reasons, Reason(kind="failed", new=attempts[0].error))
+            if self.store.holder(content_key) is not None:
+                return "wait", reasons
+            unfinished = [found for found in attempts if not found.finished]
+            if name not in self.forced and any(self.store.has_files(a.address, a.attempt) for a in unfinished):
+                return "resume", reasons
+            return "run", reasons
+        if any(reason.kind == "unreachable" for reason in reasons):
+            return "maybe", reasons
+        return ("maybe" if self._may_match(name, planned) else "run"), reasons
+
+    def _may_match(self, name: str, planned: dict[str, PlannedStep]) -> bool:
+        """True where an input's new content could lead to an artifact that is there already."""
+        if name in self.forced:
+            return False
+        for reference in self.graph.inputs[name]:
+            source = self.graph.steps[reference.step]
+            uncertain = reference.step not in self.hits and not reference.execution_only
+            if (
+                uncertain
+                and source.digest == "opaque"
+                and not reference.part
+                and planned[reference.step].action != "maybe"
+            ):
+                return False
+        if self.graph.keys[name] in self.entries:
+            return True
+        before = self.last.steps.get(name) if self.last else None
+        if before is None or before["key"] not in self.entries:
+            return False
+        return all(change.kind == "input" for change in payload_changes(before["payload"], self.graph.payloads[name]))
+
+    def _reasons(self, name: str, planned: dict[str, PlannedStep], content_key: str) -> tuple[Reason, ...]:
+        reasons: list[Reason] = []
+        if name in self.forced:
+            reasons.append(Reason(kind="forced"))
+        if name in self.missing:
+            reasons.append(Reason(kind="missing", new=self.missing[name]))
+        if name in self.broken:
+            reasons.append(Reason(kind="missing", new=self.broken[name]))
+        if content_key:
+            self._attempts[name] = self.store.attempts(address_of(name, content_key))
+            latest = self._attempts[name][:1]
+            if latest and latest[0].status == "failed":
+                reasons.append(Reason(kind="failed", new=latest[0].error.partition("\n")[0]))
+        before = self.last.steps.get(name) if self.last else None
+        if before is None:
+            known = bool(reasons)
+            return (
+                tuple(reasons)
+                if known
+                else (*self._input_reasons(name, planned, uncommitted=False), Reason(kind="new"))
+            )
+        reasons += payload_changes(before["payload"], self.graph.payloads[name])
+        named = {reason.step for reason in reasons if reason.step}
+        reasons += [reason for reason in self._input_reasons(name, planned) if reason.step not in named]
+        outcome = self.last.outcome.get(name, {}) if self.last else {}
+        if not reasons and content_key and outcome.get("content_key", content_key) != content_key:
+            reasons.append(Reason(kind="input", path="content", old=outcome["content_key"], new=content_key))
+        if not reasons and self.results.of(name).record is not None:
+            lacking = self._lacking(name)
+            reasons += [Reason(kind="missing", path=f"@{at}") for at in lacking]
+        if not reasons:
+            finished = outcome.get("status") in ("reused", "succeeded")
+            reasons.append(Reason(kind="missing", new="its artifact is gone") if finished else Reason(kind="new"))
+        return tuple(reasons)
+
+    def _lacking(self, name: str) -> list[int]:
+        result = self.results.of(name)
+        asked = {
+            ref.at for consumer in self.graph.consumers[name] for ref in self.graph.inputs[consumer] if ref.step == name
+        }
+        return sorted(at for at in asked if at is not None and at not in result.milestones)
+
+    def _input_reasons(self, name: str, planned: dict[str, PlannedStep], uncommitted: bool = True) -> list[Reason]:
+        """Inputs that will run, or cannot be reached."""
+        found = []
+        for reference in self.graph.inputs[name]:
+            other = planned.get(reference.step)
+            if other is None or other.action == "reuse" or reference.execution_only:
+                continue
+            unreachable = [reason for reason in other.reasons if reason.kind == "unreachable"]
+            if unreachable:
+                found.append(
+                    Reason(kind="unreachable", path=reference.path, new=unreachable[0].new, step=reference.step)
+                )
+            elif uncommitted:
+                found.append(Reason(kind="input", path=reference.path, step=reference.step))
+        return found
+
+    def _notes(self, name: str) -> tuple[str, ...]:
+        record = self.results.of(name).record
+        if record is None or self.graph.steps[name].code != "pin":
+            return ()
+        drift = code_drift(record.code, self.graph.code[name].fingerprints)
+        if not drift:
+            return ()
+        listed = ", ".join(drift[:5]) + (f" and {len(drift) - 5} more" if len(drift) > 5 else "")
+        return (f"pinned code differs from what it ran with: {listed} (bump version= to run it again)",)

@@ -1,0 +1,239 @@
+"""Data -> the JSON that scripts read. The shapes are a promise (docs, "Interface"); new keys may be added."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from executor.compare import Diff
+from executor.estimate import Estimate
+from executor.fields import Change, readable
+from executor.lineage import Lineage, PathStep
+from executor.plan import Plan, Reason
+from executor.record import Record
+from executor.status import Status
+
+if TYPE_CHECKING:
+    from executor.graph import Graph
+    from executor.run import RunOutcome
+
+
+def dumps(data: Any) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    return {
+        "recipe": plan.recipe,
+        "scale": plan.scale,
+        "prefix": plan.prefix,
+        "steps": [
+            {
+                "name": step.name,
+                "key": step.key,
+                "content_key": step.content_key,
+                "address": step.address,
+                "location": step.location,
+                "action": step.action,
+                "reasons": [_reason(reason) for reason in step.reasons],
+                "inputs": list(step.inputs),
+                "stop_at": step.stop_at,
+                "notes": list(step.notes),
+            }
+            for step in plan.steps
+        ],
+        "counts": plan.counts(),
+    }
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "kind": reason.kind,
+        "path": reason.path,
+        "old": readable(reason.old),
+        "new": readable(reason.new),
+        "step": reason.step,
+    }
+
+
+def outcome_json(outcome: "RunOutcome", report: str) -> dict[str, Any]:
+    plan = outcome.plan
+    return {
+        "recipe": plan.recipe,
+        "scale": plan.scale,
+        "prefix": plan.prefix,
+        "run_id": outcome.run_id,
+        "exit_code": outcome.exit_code,
+        "wall_seconds": round(outcome.wall_seconds, 3),
+        "report": report,
+        "steps": {
+            name: {
+                "status": step.status,
+                "location": step.location,
+                "attempt": step.attempt,
+                "seconds": round(step.seconds, 3),
+                "error": step.error,
+                "log": step.log,
+                "result": step.result,
+            }
+            for name, step in outcome.steps.items()
+        },
+        "counts": outcome_counts(outcome),
+    }
+
+
+def outcome_counts(outcome: "RunOutcome") -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for step in outcome.steps.values():
+        counts[step.status] = counts.get(step.status, 0) + 1
+    return counts
+
+
+def diff_json(diff: Diff) -> dict[str, Any]:
+    return {
+        "a": diff.a,
+        "b": diff.b,
+        "causes": [
+            {"step": cause.step, "amends": cause.amends, "changes": [_change(change) for change in cause.changes]}
+            for cause in diff.causes
+        ],
+        "inherited": [{"step": step.step, "from": list(step.causes)} for step in diff.inherited],
+        "added": list(diff.added),
+        "removed": list(diff.removed),
+        "renamed": [{"old": old, "new": new} for old, new in diff.renamed],
+        "identical": diff.identical,
+        "notes": [
+            {"step": note.step, "kind": note.kind, "changes": [_change(change) for change in note.changes]}
+            for note in diff.notes
+        ],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {"kind": change.kind, "path": change.path, "old": readable(change.old), "new": readable(change.new)}
+
+
+def estimate_json(estimate: Estimate) -> dict[str, Any]:
+    steps: dict[str, Any] = {}
+    for step in estimate.steps:
+        steps[step.name] = dict(step.numbers)
+        if step.wanted_until is not None:
+            steps[step.name]["wanted_until"] = step.wanted_until
+    return {"recipe": estimate.recipe, "scale": estimate.scale, "steps": steps}
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    return {
+        "recipe": status.recipe,
+        "scale": status.scale,
+        "prefix": status.prefix,
+        "last_run": status.last_run,
+        "steps": [
+            {
+                "name": step.name,
+                "state": step.state,
+                "action": step.action,
+                "address": step.address,
+                "attempt": step.attempt,
+                "where": step.where,
+                "started": step.started,
+                "ended": step.ended,
+                "seconds": step.seconds,
+                "error": step.error,
+                "log": step.log,
+            }
+            for step in status.steps
+        ],
+    }
+
+
+def lineage_json(lineage: Lineage) -> dict[str, Any]:
+    """All records behind an artifact; `source` of an input is an index into `ancestors`, null when it is gone."""
+    return {
+        "asked": lineage.asked,
+        "name": lineage.root.name,
+        "address": lineage.root.address,
+        "attempt": lineage.root.attempt,
+        "provenance": lineage.root.provenance,
+        "ancestors": [
+            {
+                **record_json(item.record),
+                "inputs": [
+                    {
+                        "path": i.path,
+                        "step": i.step,
+                        "part": i.part,
+                        "recipe_key": i.recipe_key,
+                        "digest": i.digest,
+                        "location": i.location,
+                        "execution_only": i.execution_only,
+                        "source": source,
+                    }
+                    for i, source in item.inputs
+                ],
+            }
+            for item in lineage.ancestors
+        ],
+        "missing": [{"location": location, "error": error} for location, error in lineage.missing],
+    }
+
+
+def record_json(record: Record) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "address": record.address,
+        "attempt": record.attempt,
+        "status": record.status,
+        "recipe_key": record.recipe_key,
+        "content_key": record.content_key,
+        "digest": record.digest,
+        "function": record.payload.get("function", ""),
+        "version": record.payload.get("version", ""),
+        "config": readable(record.payload.get("config")),
+        "execution_only": readable(record.execution_only),
+        "code": record.code,
+        "result": record.result,
+        "milestones": list(record.milestones),
+        "started": record.started,
+        "ended": record.ended,
+        "wall_seconds": record.wall_seconds,
+        "provenance": record.provenance,
+    }
+
+
+def why_json(path: tuple[PathStep, ...]) -> dict[str, Any]:
+    return {
+        "path": [
+            {
+                "name": step.record.name,
+                "address": step.record.address,
+                "attempt": step.record.attempt,
+                "through": None
+                if step.through is None
+                else {"path": step.through.path, "part": step.through.part, "digest": step.through.digest},
+            }
+            for step in path
+        ]
+    }
+
+
+def dag_json(graph: "Graph") -> dict[str, Any]:
+    return {
+        "targets": list(graph.targets),
+        "steps": [
+            {
+                "name": name,
+                "key": graph.keys[name],
+                "amends": step.amends.name if step.amends else "",
+                "inputs": [
+                    {
+                        "path": i.path,
+                        "step": i.step,
+                        "part": i.part,
+                        "at": i.at,
+                        "execution_only": i.execution_only,
+                    }
+                    for i in graph.inputs[name]
+                ],
+            }
+            for name, step in graph.steps.items()
+        ],
+    }

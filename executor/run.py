@@ -1,0 +1,243 @@
+"""A run: plan, put the run on record, schedule, and say how it ended.
+
+outcome = run_experiment(experiment, store, recipe=recipe, scale="laptop", listener=print)
+sys.exit(outcome.exit_code)
+"""
+
+import dataclasses
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from executor.errors import MarinadeError
+from executor.events import Event, Planned, StepOutcome
+from executor.external import is_raw
+from executor.plan import Plan
+from executor.planner import Prepared, Selection, prepare
+from executor.recipe import Recipe
+from executor.record import RunRecord
+from executor.resources import check, local_capacity
+from executor.secrets import redact_json
+from executor.step import Experiment
+from executor.store import Store, new_id, now, run_slug
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How to run: nothing here enters a key. `only`, `until`, `force` and `acknowledge` take names and globs."""
+
+    inline: bool = False
+    only: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
+    force: tuple[str, ...] = ()
+    acknowledge: tuple[str, ...] = ()
+    fail_fast: bool = False
+    max_parallel: int | None = None
+    address: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """How a run ended: every step of its plan, in the plan's order."""
+
+    plan: Plan
+    run_id: str
+    steps: dict[str, StepOutcome]
+    wall_seconds: float
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        return 0 if all(step.is_good for step in self.steps.values()) else 1
+
+
+def run_experiment(
+    experiment: Experiment,
+    store: Store,
+    *,
+    recipe: Recipe,
+    scale: str,
+    arguments: Sequence[str] = (),
+    options: RunOptions = RunOptions(),
+    listener: Callable[[Event], None] | None = None,
+) -> RunOutcome:
+    """Bring an experiment's targets up to date.
+
+    Failing steps and Ctrl-C end up in the outcome. Raises MarinadeError, before anything starts, for machines that
+    are not there, and UsageError for step names that do not exist.
+    """
+    began = time.monotonic()
+    tell = listener or (lambda _: None)
+    if options.max_parallel is not None and options.max_parallel < 1:
+        raise MarinadeError(f"--max-parallel {options.max_parallel}: at least one step has to run at a time")
+    selection = Selection(force=options.force, only=options.only, until=options.until, acknowledge=options.acknowledge)
+    prepared = prepare(experiment, store, recipe=recipe.name, scale=scale, selection=selection)
+    todo = [
+        step.step
+        for step in prepared.plan.steps
+        if step.action in ("run", "resume", "maybe", "wait") and not is_raw(step.step)
+    ]
+    if not options.address:
+        check(todo, local_capacity())
+    run_id = f"{new_id()}-{run_slug(recipe.name, scale)}"
+    record = _record(prepared, experiment, recipe, scale, arguments, run_id)
+    backend = _backend(recipe, options, todo)
+    try:
+        if options.address:
+            check(todo, backend.capacity)
+        for step in todo:
+            if step.resources.hosts * step.resources.groups > 1:
+                raise MarinadeError(
+                    f"step {step.name} needs several hosts at once, which this version cannot start yet"
+                )
+        store.write_run(record)
+        tell(Planned(plan=prepared.plan, run_id=run_id))
+        from executor.scheduler import Scheduler
+
+        provenance = _provenance(recipe, scale, arguments, run_id) if todo else {}
+        scheduler = Scheduler(
+            prepared,
+            backend,
+            tell,
+            provenance=provenance,
+            started_id=run_id,
+            fail_fast=options.fail_fast,
+            max_parallel=1 if options.inline else options.max_parallel,
+        )
+        with _terminated_as_interrupt():
+            outcomes = scheduler.run()
+    finally:
+        close = getattr(backend, "close", None)
+        if close is not None:
+            close()
+    ordered = {step.name: outcomes[step.name] for step in prepared.plan.steps}
+    store.write_run(dataclasses.replace(record, ended=now(), outcome={n: _summary(o) for n, o in ordered.items()}))
+    return RunOutcome(
+        plan=prepared.plan,
+        run_id=run_id,
+        steps=ordered,
+        wall_seconds=time.monotonic() - began,
+        interrupted=scheduler.interrupted,
+    )
+
+
+def _backend(recipe: Recipe, options: RunOptions, todo: list[Any]) -> Any:
+    if not todo:
+        return _NothingToDo()
+    if options.inline:
+        from executor.inline import InlineBackend
+
+        return InlineBackend(todo)
+    from executor.ray_backend import RayBackend
+
+    return RayBackend(recipe, options.address)
+
+
+class _NothingToDo:
+    """The backend of a run whose steps are all there."""
+
+    capacity = local_capacity()
+
+    def start(self, name: str, task: Any, resources: Any) -> None:
+        raise AssertionError(f"{name} was not planned to run")
+
+    def wait(self, timeout_seconds: float | None, deliver: Any) -> None:
+        pass
+
+    def stop(self, deliver: Any) -> None:
+        pass
+
+
+def _record(
+    prepared: Prepared, experiment: Experiment, recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str
+) -> RunRecord:
+    return RunRecord(
+        id=run_id,
+        recipe=recipe.name,
+        scale=scale,
+        arguments=redact_json(tuple(arguments)),
+        started=now(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        experiment={"hypothesis": experiment.hypothesis, "success": list(experiment.success)},
+        steps={
+            step.name: {
+                "key": step.key,
+                "payload": step.payload,
+                "content_key": step.content_key,
+                "address": step.address,
+            }
+            for step in prepared.plan.steps
+        },
+    )
+
+
+def _summary(outcome: StepOutcome) -> dict[str, Any]:
+    return {
+        "status": outcome.status,
+        "address": outcome.address,
+        "attempt": outcome.attempt,
+        "content_key": outcome.content_key,
+    }
+
+
+def _provenance(recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str) -> dict[str, Any]:
+    """What an attempt is run from: recipe, command line, commit, versions, machine."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {}
+    for package in ("marinade", "marin-levanter", "jax", "jaxlib", "numpy", "ray", "tokenizers", "optax", "equinox"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "run": run_id,
+        "recipe": recipe.name,
+        "module": recipe.module,
+        "scale": scale,
+        "arguments": list(arguments),
+        "command": list(sys.argv),
+        "commit": _git(recipe.root, "rev-parse", "HEAD"),
+        "modified": bool(_git(recipe.root, "status", "--porcelain", "--untracked-files=no")),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": versions,
+    }
+
+
+def _git(folder: str, *arguments: str) -> str:
+    try:
+        found = subprocess.run(
+            ["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):  # no git here: the record says so by an empty commit
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+class _terminated_as_interrupt:
+    """SIGTERM and SIGHUP stop a run as cleanly as Ctrl-C does."""
+
+    def __enter__(self) -> None:
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                self._before[number] = signal.signal(number, _interrupt)
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt

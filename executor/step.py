@@ -1,0 +1,134 @@
+"""The language recipes are written in: steps, the outputs they hand on, and experiments.
+
+A step is a declaration. Building one runs nothing and reads nothing; a dependency is declared by putting another
+step (or a part of what it writes) into a config field:
+
+    corpus = Step("corpus", collect, CorpusConfig(sources=...))
+    tokens = Step("tokens/code", tokenize, TokenizeConfig(documents=corpus / "code"))
+
+Invariant: everything here is immutable and free of I/O; equal declarations are equal values.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+EXECUTION = "marinade.execution"
+BORN = "marinade.born"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one attempt of a step needs; never part of a key.
+
+    Attributes:
+        cpus: cores of one process, reduced to what the machine has when it has fewer.
+        gpus: GPUs of one process (one process per host).
+        memory_gib: memory of one process.
+        hosts: processes of one group, all placed on hosts that share `colocate`.
+        groups: how many such groups the gang has; `groups * hosts` processes start together or not at all.
+        colocate: node label that is equal over one group (an NVLink domain), empty for none.
+        accelerator: name of the accelerator, for people (`GB200`), empty for none.
+        environment: variables set before the worker process imports anything.
+    """
+
+    cpus: int = 1
+    gpus: int = 0
+    memory_gib: float = 0.0
+    hosts: int = 1
+    groups: int = 1
+    colocate: str = ""
+    accelerator: str = ""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Output:
+    """A part of what a step writes: `step / "train"`. Resolves to a location (a string) when the consumer runs."""
+
+    step: "Step"
+    part: str = ""
+
+    def __truediv__(self, part: str) -> "Output":
+        return Output(step=self.step, part=f"{self.part}/{part}" if self.part else part)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Milestone:
+    """A published part of a step that may still be running: its permanent checkpoint at one training step."""
+
+    step: "Step"
+    at: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """One node of the pipeline: a name for people, a function, and the config that says what it does.
+
+    Attributes:
+        name: a path such as `tokens/code`; shown to people and part of the address, never part of a key.
+        function: `function(config, output) -> dict | None`; `output` is the folder to write to, the returned
+            JSON goes into the record.
+        config: a frozen dataclass. Fields may hold steps, outputs and milestones, also inside lists, tuples and dicts.
+        code: `rerun` makes the reachable source part of the key; `pin` records it and reports drift.
+        version: bumped by the author of a pinned step to ask for a rerun.
+        digest: `files` hashes what was written; `opaque` lets the attempt's identity stand for it (checkpoints
+            whose bytes differ between equal runs).
+        resources: what an attempt needs to run.
+        amends: the step this one amends (a declared change to a run, forking from a milestone of it), for `diff`
+            and lineage; the dependency itself stands in the config.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    config: Any
+    _: dataclasses.KW_ONLY
+    code: Literal["rerun", "pin"] = "rerun"
+    version: str = ""
+    digest: Literal["files", "opaque"] = "files"
+    resources: Resources = Resources()
+    amends: "Step | None" = None
+
+    def __truediv__(self, part: str) -> Output:
+        return Output(step=self, part=part)
+
+    def at_step(self, step: int) -> Milestone:
+        """The checkpoint this step publishes after `step` training steps."""
+        return Milestone(step=self, at=step)
+
+
+Input = Step | Output | Milestone | str
+"""Annotation of a config field that holds another step's output; the worker replaces it by a location."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What a recipe builds: the steps wanted, and what was expected of them before anything ran.
+
+    Attributes:
+        targets: the steps to bring up to date; all they depend on comes with them.
+        report: a Markdown file among the outputs, printed when a run ends.
+        hypothesis: what the run is expected to show.
+        success: criteria under which the hypothesis counts as confirmed.
+    """
+
+    targets: tuple[Step, ...]
+    report: Output | None = None
+    hypothesis: str = ""
+    success: tuple[str, ...] = ()
+
+
+def execution(default: Any = dataclasses.MISSING, *, default_factory: Any = dataclasses.MISSING) -> Any:
+    """A field that says how a step runs, not what it is: recorded with each attempt, absent from every key."""
+    return _field(default, default_factory, {EXECUTION: True})
+
+
+def added(default: Any = dataclasses.MISSING, *, born: Any, default_factory: Any = dataclasses.MISSING) -> Any:
+    """A field added after artifacts exist: it enters the key only when its value differs from `born`."""
+    return _field(default, default_factory, {BORN: born})
+
+
+def _field(default: Any, default_factory: Any, metadata: dict[str, Any]) -> Any:
+    if default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata, kw_only=True)
+    return dataclasses.field(default=default, metadata=metadata, kw_only=True)

@@ -1,0 +1,104 @@
+"""What a worker is told about one step, and what it answers. Plain data: no step graph travels."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+from executor.external import RawData
+from executor.record import InputRecord
+from executor.step import Step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """One step, ready to run: every input resolved to a location.
+
+    Attributes:
+        config: with locations in place of inputs.
+        things: functions and classes whose code is the step's.
+        code: fingerprints the plan saw; the worker must see the same.
+        raw: external and adopted inputs as the plan saw them, looked at again when the step commits.
+        parts: parts of the output that other steps read -> one of them.
+        superseded: attempt that does not count as a result (forced, or its files are missing).
+        not_before: earlier attempts older than this id are not resumed from (a forced step starts afresh).
+    """
+
+    name: str
+    function: Callable[..., Any]
+    config: Any
+    payload: dict[str, Any]
+    recipe_key: str
+    content_key: str
+    address: str
+    prefix: str
+    opaque: bool
+    things: tuple[Any, ...]
+    code: dict[str, str]
+    inputs: tuple[InputRecord, ...]
+    execution_only: dict[str, Any]
+    raw: tuple[tuple[Step, RawData], ...] = ()
+    parts: dict[str, str] = dataclasses.field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    stop_at: int | None = None
+    milestones: tuple[int, ...] = ()
+    superseded: str = ""
+    not_before: str = ""
+    resources: dict[str, Any] = dataclasses.field(default_factory=dict)
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+AnswerStatus = Literal["succeeded", "reused", "stopped_at_milestone", "failed", "halted", "interrupted", "lease_lost"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """How an attempt ended.
+
+    Attributes:
+        record: JSON of the record that counts now; empty when the step has no finished artifact.
+        error: one line or a few, for people; `traceback` has the rest.
+        log: where the log lies; log_tail: its last lines.
+    """
+
+    status: AnswerStatus
+    attempt: str = ""
+    address: str = ""
+    record: str = ""
+    error: str = ""
+    traceback: str = ""
+    log: str = ""
+    log_tail: str = ""
+    seconds: float = 0.0
+    result: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Started:
+    attempt: str
+    address: str
+    host: str
+    pid: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waiting:
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+    done: float
+    total: float
+    unit: str
+    metrics: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """A milestone came to be; `record` is its JSON."""
+
+    record: str
+
+
+Message = Started | Waiting | Progress | Published | Answer
+"""What a worker sends to the driver, an Answer last."""

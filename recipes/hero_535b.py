@@ -1,0 +1,208 @@
+"""The flagship: corpus, tokens, ladder, forecast, hero pretrain, midtrain, fine-tune, evaluation, report.
+
+    python recipes/hero_535b.py                       # the whole pipeline on this machine
+    marinade plan recipes/hero_535b.py --scale full   # the run of 535B parameters, planned
+
+The hero waits for the forecast, so that what was predicted is on record before it starts; the forecast changes
+nothing in it. Shapes, scales and what all recipes of the family share stand in `recipes/_hero.py`.
+"""
+
+import dataclasses
+
+from executor import Experiment, Step, adopt, main
+from recipes._hero import (
+    Data,
+    HeroSettings,
+    RunSettings,
+    cooldown_of,
+    data_resources,
+    data_steps,
+    estimated,
+    stages_of,
+    training_of,
+    training_resources,
+)
+from steps.baseline import BaselineConfig, measure_baselines
+from steps.conversations import ConversationConfig
+from steps.evaluate import EvaluateConfig, evaluate_checkpoints
+from steps.forecast import ForecastConfig, fit_forecast
+from steps.instruction_pairs import PairsConfig, build_pairs
+from steps.multiple_choice import QuestionsConfig, write_questions
+from steps.report import ReportConfig, write_report
+from steps.train.config import TrainConfig
+from steps.train.schedule import ScheduleConfig
+from steps.train.step import train
+
+
+def build(settings: HeroSettings) -> Experiment:
+    data = data_steps(settings)
+    ladder = [rung_step(settings, name, rung, data) for name, rung in settings.ladder.items()]
+    hero = training_of(settings, settings.hero, data.tokens, {0: settings.mixture.initial})
+    forecast = Step(
+        "forecast",
+        fit_forecast,
+        ForecastConfig(
+            rungs=tuple(rung / "history.json" for rung in ladder),
+            target_flops=hero.model.training_flops_without_lm_head(hero.schedule.horizon_steps * hero.tokens_per_step),
+            asymptote=settings.asymptote,
+        ),
+        resources=data_resources(settings),
+    )
+    hero = dataclasses.replace(hero, forecast=forecast / "forecast.json")
+    cooldown, horizon = cooldown_of(settings, settings.hero), hero.schedule.horizon_steps
+    base = training_step(settings, "hero/pretrain", settings.hero, dataclasses.replace(hero, until_step=cooldown))
+    pretrain = swap_step(settings, base) if settings.swap else base
+    midtrain = training_step(
+        settings,
+        "hero/midtrain",
+        settings.hero,
+        dataclasses.replace(
+            hero,
+            data=dataclasses.replace(hero.data, stages=stages_of({cooldown: settings.mixture.cooldown})),
+            schedule=dataclasses.replace(
+                hero.schedule, learning_rate=settings.midtrain.learning_rate, phase_start=cooldown
+            ),
+            start=pretrain.at_step(cooldown),
+            start_step=cooldown,
+        ),
+    )
+    tuned = fine_tune_step(settings, hero, midtrain, data)
+    baselines = Step(
+        "baselines",
+        measure_baselines,
+        BaselineConfig(documents=_documents(settings, data), tokenizer=data.tokenizer),
+        resources=data_resources(settings),
+    )
+    questions = Step(
+        "questions",
+        write_questions,
+        QuestionsConfig(documents=_documents(settings, data)),
+        resources=data_resources(settings),
+    )
+    checkpoints = {
+        "pretrain": pretrain.at_step(cooldown),
+        "midtrain": midtrain.at_step(horizon),
+        "sft": tuned.at_step(settings.fine_tune.steps),
+    }
+    evaluation = Step(
+        "hero/eval",
+        evaluate_checkpoints,
+        EvaluateConfig(
+            model=hero.model,
+            checkpoints=checkpoints,
+            tokens=dict(data.tokens),
+            questions=questions / "questions.jsonl",
+            tokenizer=data.tokenizer,
+            baselines=baselines / "baselines.json",
+            batch_size=settings.hero.batch_size,
+        ),
+        resources=training_resources(settings, settings.hero, cpus=2),
+    )
+    report = Step(
+        "hero/report",
+        write_report,
+        ReportConfig(
+            forecast=forecast / "forecast.json",
+            rungs={name: rung / "history.json" for name, rung in zip(settings.ladder, ladder, strict=True)},
+            midtrain=midtrain / "history.json",
+            fine_tune=tuned / "history.json",
+            evaluations={stage: evaluation / f"{stage}/evaluation.json" for stage in checkpoints},
+        ),
+        resources=data_resources(settings),
+    )
+    return Experiment(
+        targets=(report,) if settings.swap else (report, base),
+        report=report / "report.md",
+        hypothesis="A law fitted to the ladder predicts the hero's final loss before it starts.",
+        success=(
+            "the hero's final loss lies within 2% of the forecast",
+            "the hero's loss is below every rung's",
+            "the hero is below the unigram and the byte-level baseline on every domain",
+        ),
+    )
+
+
+def rung_step(settings: HeroSettings, name: str, rung: RunSettings, data: Data) -> Step:
+    """One rung: a whole run, its cooldown included, in one step; only its end is kept."""
+    weights = {0: settings.mixture.initial, cooldown_of(settings, rung): settings.mixture.cooldown}
+    config = training_of(settings, rung, data.tokens, weights)
+    checkpoint = dataclasses.replace(settings.checkpoint, permanent_every=0)
+    return training_step(settings, f"ladder/{name}", rung, dataclasses.replace(config, checkpoint=checkpoint), cpus=1)
+
+
+def training_step(
+    settings: HeroSettings,
+    name: str,
+    run: RunSettings,
+    config: TrainConfig,
+    *,
+    cpus: int = 2,
+    amends: Step | None = None,
+) -> Step:
+    """A training step: code pinned, because a finished run is not repeated for an edit, and digests opaque."""
+    return Step(
+        name,
+        train,
+        estimated(settings, run, config),
+        code="pin",
+        digest="opaque",
+        resources=training_resources(settings, run, cpus=cpus),
+        amends=amends,
+    )
+
+
+def swap_step(settings: HeroSettings, base: Step) -> Step:
+    """The amendment: pretrain from the fork on under the swapped mixture."""
+    fork = settings.mixture.swap_step
+    config: TrainConfig = base.config
+    return training_step(
+        settings,
+        "hero/pretrain-swap",
+        settings.hero,
+        dataclasses.replace(
+            config,
+            data=dataclasses.replace(config.data, stages=stages_of({fork: settings.mixture.swapped})),
+            start=base.at_step(fork),
+            start_step=fork,
+        ),
+        amends=base,
+    )
+
+
+def fine_tune_step(settings: HeroSettings, hero: TrainConfig, midtrain: Step, data: Data) -> Step:
+    """Supervised fine-tuning of midtrain's weights, with a new optimizer.
+
+    Question and answer pairs come from docstrings, or from `conversations/` beside the user's own text.
+    """
+    tuning = settings.fine_tune
+    pairs = (
+        adopt(f"{settings.data.root}/conversations")
+        if settings.data.root
+        else Step(
+            "pairs", build_pairs, PairsConfig(documents=data.corpus / "docstrings"), resources=data_resources(settings)
+        )
+    )
+    ratio = tuning.learning_rate_ratio
+    config = dataclasses.replace(
+        hero,
+        data=ConversationConfig(pairs=pairs, tokenizer=data.tokenizer, seed=settings.seed),
+        optimizer=dataclasses.replace(
+            hero.optimizer,
+            learning_rate=ratio * hero.optimizer.learning_rate,
+            adam_learning_rate=ratio * hero.optimizer.adam_learning_rate,
+        ),
+        schedule=ScheduleConfig(horizon_steps=tuning.steps),
+        batch_size=tuning.batch_size,
+        until_step=tuning.steps,
+        initial=midtrain.at_step(hero.schedule.horizon_steps),
+        forecast=None,
+    )
+    return training_step(settings, "hero/sft", settings.hero, config)
+
+
+def _documents(settings: HeroSettings, data: Data) -> dict:
+    return {name: data.corpus / name for name in settings.data.domains}
+
+
+if __name__ == "__main__":
+    main(build)

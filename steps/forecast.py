@@ -1,0 +1,130 @@
+"""The forecast: what the ladder says the hero's loss will be, at each mark of its progress, before it starts.
+
+At every mark separately a power law is fitted to the rungs' losses there (steps/scaling.py). The same rungs say how
+far to trust it: the top one is predicted from those below it, and the factor from the top rung's compute to the
+hero's is stated beside the prediction.
+"""
+
+import dataclasses
+from typing import Any
+
+from executor import Input
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForecastConfig:
+    """What is fitted, and for whom.
+
+    Attributes:
+        rungs: `history.json` of every rung of the ladder.
+        target_flops: training FLOPs without the head of the whole hero run
+            (`ModelConfig.training_flops_without_lm_head(tokens)`).
+        asymptote: loss held fixed as the limit of the law; 1.5 is the real run's.
+        marks: even parts of the progress at which a fit is made.
+        extrapolate_window: progress over which a rung that stopped early is taken as a straight line.
+        extrapolate_offset: added to that line.
+    """
+
+    rungs: tuple[Input, ...]
+    target_flops: int
+    asymptote: float = 1.5
+    marks: int = 20
+    extrapolate_window: tuple[float, float] = (0.6, 0.8)
+    extrapolate_offset: float = 0.005
+
+    def __post_init__(self) -> None:
+        if len(self.rungs) < 2:
+            raise ValueError(f"ForecastConfig.rungs: a law needs two or more rungs, found {len(self.rungs)}")
+        if self.marks < 1 or self.target_flops <= 0:
+            raise ValueError(
+                f"ForecastConfig: expected marks >= 1 and target_flops > 0, found {self.marks}, {self.target_flops}"
+            )
+
+
+def fit_forecast(config: ForecastConfig, output: str) -> dict[str, Any]:
+    """Write `forecast.json` and `forecast.png`; return the final prediction, its range, and the backtest."""
+    import json
+
+    import fsspec
+
+    from executor import current, resolved
+    from steps.forecast_picture import draw
+
+    rungs = []
+    for number, location in enumerate(config.rungs):
+        with fsspec.open(resolved(location), "rt") as file:
+            rungs.append(rung_of(json.load(file), config))  # pyright: ignore[reportArgumentType]
+        current().progress(number + 1, len(config.rungs), unit="rungs")
+    forecast = forecast_of(rungs, config)
+    with fsspec.open(f"{output}/forecast.json", "wt") as file:
+        json.dump(forecast, file, indent=1)  # pyright: ignore[reportArgumentType]
+    with fsspec.open(f"{output}/forecast.png", "wb") as file:
+        file.write(draw(forecast))  # pyright: ignore[reportArgumentType]
+    kept = ("final", "asymptote", "extrapolation_factor", "backtest")
+    return {key: forecast[key] for key in kept}
+
+
+def rung_of(history: dict[str, Any], config: ForecastConfig) -> dict[str, Any]:
+    """One rung as the fit sees it: its compute, its loss at every mark, and how far it really got."""
+    from steps.scaling import loss_at_marks
+
+    curve = sorted((item["progress"], item["macro_loss"]) for item in history["evals"])
+    losses = loss_at_marks(
+        curve, marks=config.marks, window=config.extrapolate_window, offset=config.extrapolate_offset
+    )
+    reached = curve[-1][0]
+    return {
+        "hidden": history["run"].get("hidden"),
+        "flops": history["run"]["flops_without_lm_head"],
+        "losses": losses,
+        "reached": reached,
+        "extended": reached + 0.5 / config.marks < 1,
+    }
+
+
+def forecast_of(rungs: list[dict[str, Any]], config: ForecastConfig) -> dict[str, Any]:
+    """The content of `forecast.json`; compute at a mark is the whole run's times the progress."""
+    from steps.scaling import predict
+
+    rungs = sorted(rungs, key=lambda rung: rung["flops"])
+    marks = []
+    for index in range(config.marks):
+        progress = (index + 1) / config.marks
+        points = [
+            {"hidden": rung["hidden"], "flops": rung["flops"] * progress, "loss": rung["losses"][index]}
+            for rung in rungs
+        ]
+        prediction = predict(
+            [point["flops"] for point in points],
+            [point["loss"] for point in points],
+            target=config.target_flops * progress,
+            asymptote=config.asymptote,
+        )
+        marks.append({"progress": progress, **dataclasses.asdict(prediction), "points": points})
+    return {
+        "marks": marks,
+        "final": {key: marks[-1][key] for key in ("loss", "low", "high")},
+        "asymptote": config.asymptote,
+        "target_flops": config.target_flops,
+        "rungs": rungs,
+        "extrapolation_factor": config.target_flops / rungs[-1]["flops"],
+        "backtest": backtest_of(rungs, config.asymptote),
+    }
+
+
+def backtest_of(rungs: list[dict[str, Any]], asymptote: float) -> dict[str, Any] | None:
+    """The top rung's final loss predicted from the rungs below it; None with fewer than two below."""
+    from steps.scaling import fit
+
+    *below, top = rungs
+    if len(below) < 2:
+        return None
+    law = fit([rung["flops"] for rung in below], [rung["losses"][-1] for rung in below], asymptote=asymptote)
+    predicted, actual = law.loss(top["flops"]), top["losses"][-1]
+    return {
+        "hidden": top["hidden"],
+        "predicted": predicted,
+        "actual": actual,
+        "relative_error": predicted / actual - 1,
+        "factor": top["flops"] / below[-1]["flops"],
+    }

@@ -1,0 +1,177 @@
+"""A latent mixture-of-experts layer with its experts spread over devices.
+
+    out, stats = moe(x, valid, weights, bias, config, mesh)
+
+Tokens [T, D] are spread over the mesh axes ("data", "expert"), experts over "expert", everything else is on every
+device. Per device: route at full width, go down to the latent width and norm, send rows to where their experts are,
+work, send back, sum weighted, go up again; shared experts see every token and wait for none of this.
+
+Invariant: when nothing is dropped, output and all gradients equal `steps.model.moe.reference.dense_moe` at any degree
+of expert parallelism; what is dropped is decided by `steps.model.moe.plan` alone and counted exactly.
+
+Letters: T tokens (of all devices outside of `shard_map`, of this one inside), D hidden, E experts, K experts per
+token, l width that experts work at.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Bool, Float, Int
+
+from steps.model.config import ModelConfig
+from steps.model.moe.dispatch.all_to_all import PaddedAllToAll
+from steps.model.moe.dispatch.groups import sort_by_expert
+from steps.model.moe.dispatch.local import Local
+from steps.model.moe.experts import swiglu_experts, tile_rows
+from steps.model.moe.plan import Limits, Plan, make_plan
+from steps.model.moe.router import Routing, balancing_bias, route
+from steps.model.moe.stats import MoEStats
+from steps.model.moe.weights import MoEWeights
+from steps.model.norm import rms_norm
+
+__all__ = ["MoEStats", "MoEWeights", "moe"]
+
+DATA_AXIS, EXPERT_AXIS = "data", "expert"
+AXES = (DATA_AXIS, EXPERT_AXIS)
+
+_WEIGHT_SPECS = MoEWeights(
+    router=P(),
+    latent_down=P(),
+    latent_norm=P(),
+    latent_up=P(),
+    w_gate_up=P(EXPERT_AXIS),
+    w_down=P(EXPERT_AXIS),
+    shared_gate_up=P(),
+    shared_down=P(),
+)
+"""Where each array lives, without the layers' leading axis."""
+
+
+def moe(
+    x: Float[Array, "T D"],
+    valid: Bool[Array, " T"],
+    weights: MoEWeights,
+    bias: Float[Array, " E"],
+    config: ModelConfig,
+    mesh: Mesh,
+) -> tuple[Float[Array, "T D"], MoEStats]:
+    """The layer's output for every token, zero where `valid` is not, and what was measured on the way.
+
+    Raises:
+        ValueError: the mesh is not the one the config asks for, or T does not divide over it.
+    """
+    _check(x.shape[0], config, mesh)
+
+    def on_device(x, valid, weights, bias):
+        return _on_device(x, valid, weights, bias, config)
+
+    return jax.shard_map(
+        on_device, mesh=mesh, in_specs=(P(AXES), P(AXES), _WEIGHT_SPECS, P()), out_specs=(P(AXES), P())
+    )(x, valid, weights, bias)
+
+
+def _on_device(
+    x: Float[Array, "T D"], valid: Bool[Array, " T"], weights: MoEWeights, bias: Float[Array, " E"], config: ModelConfig
+) -> tuple[Float[Array, "T D"], MoEStats]:
+    x = jnp.where(valid[:, None], x, 0)
+    with jax.named_scope("router"):
+        routing = route(x, weights.router, bias, top_k=config.top_k, combine_scale=config.combine_scale)
+    with jax.named_scope("latent_down"):
+        inner = x
+        if weights.latent_down is not None and weights.latent_norm is not None:
+            inner = rms_norm(x @ weights.latent_down, weights.latent_norm, config.norm_eps)
+    routed, plan, counts = _through_experts(inner, valid, routing, weights, config)
+    with jax.named_scope("latent_up"):
+        out = routed if weights.latent_up is None else routed @ weights.latent_up
+    if config.num_shared_experts:
+        with jax.named_scope("shared_experts"):
+            out = out + _shared(x, weights)
+    out = jnp.where((valid & ~routing.finite)[:, None], jnp.nan, out)
+    with jax.named_scope("router_stats"):
+        stats = _measure(routing, valid, bias, plan, counts, config)
+    return out, stats
+
+
+def _through_experts(
+    tokens: Float[Array, "T l"], valid: Bool[Array, " T"], routing: Routing, weights: MoEWeights, config: ModelConfig
+) -> tuple[Float[Array, "T l"], Plan, Int[Array, " E"]]:
+    """The weighted sum of each token's routed experts, the plan, and how often each expert was chosen here."""
+    limits = Limits.of(config, tokens.shape[0])
+    tile = tile_rows(tokens.shape[0] * config.top_k, limits.experts_per_device)
+    num_rows = limits.device_rows + tile
+    with jax.named_scope("plan"):
+        order = sort_by_expert(routing.experts, valid, config.num_experts)
+        if limits.num_devices == 1:
+            plan = make_plan(order.counts[None], limits)
+            transport = Local.of(order, plan, routing.experts, num_rows)
+        else:
+            plan = make_plan(jax.lax.all_gather(order.counts, EXPERT_AXIS), limits)
+            transport = PaddedAllToAll.of(order, plan, routing.experts, limits, num_rows, EXPERT_AXIS)
+    rows = transport.to_experts(tokens)
+    # On the data axis every device has a copy of the experts: said here, their gradients are summed over it.
+    w_gate_up, w_down = (jax.lax.pcast(w, DATA_AXIS, to="varying") for w in (weights.w_gate_up, weights.w_down))
+    rows = swiglu_experts(rows, transport.group_sizes, w_gate_up, w_down, tile=tile)
+    return transport.to_tokens(rows, routing.weights), plan, order.counts
+
+
+def _shared(x: Float[Array, "T D"], weights: MoEWeights) -> Float[Array, "T D"]:
+    gate, up = jnp.split(x @ weights.shared_gate_up, 2, axis=-1)
+    return (jax.nn.silu(gate) * up) @ weights.shared_down
+
+
+def _measure(
+    routing: Routing,
+    valid: Bool[Array, " T"],
+    bias: Float[Array, " E"],
+    plan: Plan,
+    counts: Int[Array, " E"],
+    config: ModelConfig,
+) -> MoEStats:
+    """Sums over all devices; no gradient flows from here."""
+    me = jax.lax.axis_index(EXPERT_AXIS) if config.expert_parallel > 1 else 0
+    logits = jax.lax.stop_gradient(routing.logits)
+    counted = valid & routing.finite
+    next_bias, margin_min, margin_max = balancing_bias(routing.margins, counted, bias, top_k=config.top_k, axes=AXES)
+    z = jnp.sum(jnp.square(jax.nn.logsumexp(logits, axis=-1)), where=counted)
+    here = (
+        jnp.sum(plan.accepted[me]),
+        plan.sender_dropped[me],
+        plan.receiver_dropped[me],
+        jnp.sum(valid, dtype=jnp.int32),
+        jnp.sum(~valid, dtype=jnp.int32),
+        jnp.sum(valid & ~routing.finite, dtype=jnp.int32),
+    )
+    totals = jax.lax.psum(jnp.concatenate([jnp.stack(here), counts]), AXES)
+    accepted, sender_dropped, receiver_dropped, num_valid, num_padding, nonfinite = totals[: len(here)]
+    load, z = totals[len(here) :], jax.lax.psum(z, AXES)
+    share = load / jnp.maximum(jnp.sum(load), 1)
+    return MoEStats(
+        next_bias=next_bias,
+        load=load,
+        assignments=num_valid * config.top_k,
+        accepted=accepted,
+        sender_dropped=sender_dropped,
+        receiver_dropped=receiver_dropped,
+        padding=num_padding * config.top_k,
+        nonfinite=nonfinite,
+        entropy=-jnp.sum(jax.scipy.special.xlogy(share, share)),
+        z_loss=z / jnp.maximum(num_valid - nonfinite, 1),
+        margin_min=margin_min,
+        margin_max=margin_max,
+    )
+
+
+def _check(num_tokens: int, config: ModelConfig, mesh: Mesh) -> None:
+    if tuple(mesh.axis_names) != AXES or mesh.shape[EXPERT_AXIS] != config.expert_parallel:
+        raise ValueError(
+            f"moe: expected a mesh of axes {AXES} whose {EXPERT_AXIS!r} axis has ModelConfig.expert_parallel"
+            f"({config.expert_parallel}) devices; found {dict(mesh.shape)}. Make the mesh to fit, or set "
+            f"expert_parallel."
+        )
+    data, expert = mesh.shape[DATA_AXIS], mesh.shape[EXPERT_AXIS]
+    if num_tokens % (data * expert):
+        raise ValueError(
+            f"moe: tokens are spread evenly over {DATA_AXIS} and {EXPERT_AXIS}: tokens({num_tokens}) % ({DATA_AXIS}"
+            f"({data}) * {EXPERT_AXIS}({expert})) = {num_tokens % (data * expert)}, not 0. Change the batch or the mesh."
+        )

@@ -1,0 +1,166 @@
+"""`report.md`: a report rendered for people, in at most 80 columns where names are short. No I/O."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+YARDSTICKS = {
+    "byte_unigram_bits_per_byte": "byte unigram",
+    "unigram_bits_per_byte": "token unigram",
+    "gzip_bits_per_byte": "gzip -9",
+}
+"""Baselines that need no model, as `evaluation.json` names them -> as the table does."""
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """All sections that the report has something for."""
+    sections: Sequence[Callable[[dict[str, Any]], list[str]]] = (
+        _outcome, _ladder, _forecast, _evaluations, _health, _costs,
+    )  # fmt: skip
+    parts = ["\n".join(lines) for section in sections if (lines := section(report))]
+    return "# Report\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _outcome(report: dict[str, Any]) -> list[str]:
+    hero, forecast = report["hero"], report["forecast"]
+    if hero is None:
+        return []
+    lines = [
+        f"Final validation loss **{hero['final_loss']:.4f}** nats per token at {hero['progress']:.0%},",
+        f"after {hero['tokens']:,} tokens; {hero['first_loss']:.4f} at the first evaluation.",
+    ]
+    scored = _last_scored(forecast)
+    if scored:
+        lines += [
+            f"Forecast **{scored['predicted']:.4f}** ({scored['low']:.4f} to {scored['high']:.4f}) at"
+            f" {scored['progress']:.0%}: **{scored['relative_error']:+.2%}** off,",
+            f"extrapolating {forecast['extrapolation_factor']:.1f}x in compute.",
+        ]
+    if "below_every_rung" in hero:
+        lines.append(f"The hero's loss is {'' if hero['below_every_rung'] else '**not** '}below every rung's.")
+    return lines
+
+
+def _ladder(report: dict[str, Any]) -> list[str]:
+    rows = [
+        (rung["name"], _count(rung["parameters_active"]), _count(rung["tokens"]), _compute(rung["flops_without_lm_head"]),
+         f"{rung['final_loss']:.4f}")
+        for rung in report["rungs"]
+    ]  # fmt: skip
+    if not rows:
+        return []
+    return ["## Ladder", "", *_table(("rung", "active", "tokens", "FLOPs", "loss"), rows)]
+
+
+def _forecast(report: dict[str, Any]) -> list[str]:
+    forecast = report["forecast"]
+    if forecast is None:
+        return []
+    rows = [
+        (f"{mark['progress']:.0%}", f"{mark['predicted']:.4f}", f"{mark['low']:.4f} to {mark['high']:.4f}",
+         _optional(mark["actual"], ".4f"), _optional(mark["relative_error"], "+.2%"))
+        for mark in forecast["marks"]
+    ]  # fmt: skip
+    lines = ["## Forecast", "", *_table(("progress", "predicted", "leave one out", "actual", "error"), rows), ""]
+    lines.append(f"Asymptote {forecast['asymptote']:g}, fixed. Error is predicted / actual - 1.")
+    backtest = forecast["backtest"]
+    if backtest:
+        lines.append(
+            f"Backtest: the top rung from those below, {backtest['factor']:.1f}x: {backtest['predicted']:.4f} for"
+            f" {backtest['actual']:.4f} ({backtest['relative_error']:+.2%})."
+        )
+    return lines
+
+
+def _evaluations(report: dict[str, Any]) -> list[str]:
+    evaluations = report["evaluations"]
+    if not evaluations:
+        return []
+    first = next(iter(evaluations.values()))
+    domains = list(first["bits_per_byte"])
+    asked = any("multiple_choice" in evaluation for evaluation in evaluations.values())
+    rows = []
+    for stage, evaluation in evaluations.items():
+        choice = evaluation.get("multiple_choice")
+        bits = [f"{evaluation['bits_per_byte'][domain]:.3f}" for domain in domains]
+        rows.append((stage, *bits, *([f"{choice['accuracy']:.1%}" if choice else "-"] if asked else [])))
+    baselines = first.get("baselines", {})
+    for key, name in YARDSTICKS.items():
+        if key in baselines:
+            rows.append((name, *(_optional(baselines[key].get(domain), ".3f") for domain in domains), *["-"] * asked))
+    choice = next((e["multiple_choice"] for e in evaluations.values() if "multiple_choice" in e), None)
+    if choice:
+        rows.append(("chance", *["-"] * len(domains), f"{choice['chance']:.1%}"))
+    lines = ["## Evaluation, bits per byte", "", *_table(("", *domains, *(["choice"] if asked else [])), rows)]
+    if choice:
+        lines += ["", f"choice: {choice['questions']} multiple-choice questions on held-out text."]
+    return lines
+
+
+def _health(report: dict[str, Any]) -> list[str]:
+    hero, tuned = report["hero"], report["fine_tune"]
+    lines = []
+    if hero:
+        drops, entropy = hero["drops"], hero["router_entropy"]
+        lines += [
+            f"- dropped assignments: {drops['fraction']:.3%} of {drops['assignments']:,} (sender {drops['sender']:,},"
+            f" receiver {drops['receiver']:,})",
+            f"- router entropy: {entropy['first']:.4f} first, {entropy['lowest']:.4f} lowest, {entropy['last']:.4f} last",
+        ]
+    if tuned:
+        lines.append(
+            f"- fine-tuning, answers only: {tuned['first']:.4f} -> {tuned['last']:.4f} nats in {tuned['steps']} steps"
+        )
+    return ["## Training", "", *lines] if lines else []
+
+
+def _costs(report: dict[str, Any]) -> list[str]:
+    rows = [(name, _seconds(cost["wall_seconds"]), cost["address"]) for name, cost in report["steps"].items()]
+    if not rows:
+        return []
+    total = sum(cost["wall_seconds"] for cost in report["steps"].values())
+    table = _table(("step", "wall time", "below the prefix"), [*rows, ("sum", _seconds(total), "")])
+    return ["## Steps", "", *table]
+
+
+def _last_scored(forecast: dict[str, Any] | None) -> dict[str, Any] | None:
+    marks = forecast["marks"] if forecast else []
+    return next((mark for mark in reversed(marks) if mark["actual"] is not None), None)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+    def line(cells: tuple[str, ...]) -> str:
+        first, *rest = [
+            cell.ljust(width) if number == 0 or number == len(cells) - 1 and header[-1] == "below the prefix" else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join((first, *rest))} |"
+
+    rule = "|" + "|".join("-" * (width + 1) + (":" if number else "-") for number, width in enumerate(widths)) + "|"
+    return [line(header), rule, *map(line, rows)]
+
+
+def _optional(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _compute(flops: float | None) -> str:
+    return "-" if flops is None else f"{flops:.2e}"
+
+
+def _count(number: float | None) -> str:
+    if number is None:
+        return "-"
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return str(number)
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,155 @@
+"""What a training step is: model, data, optimizer, schedule, and the part of the run it trains itself.
+
+Pretrain and midtrain are two steps of one run: they share horizon, schedule and data order, and the second starts
+from a milestone of the first. Pure arithmetic; recipes build these and plans hash them.
+"""
+
+import dataclasses
+from typing import Any
+
+from executor import Input, execution
+from steps.conversations import ConversationConfig
+from steps.mixture import MixtureConfig
+from steps.model.config import ModelConfig
+from steps.train.schedule import ScheduleConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """What MuonH, AdamH and Adam need besides a learning rate (the hero's values are the defaults).
+
+    Attributes:
+        learning_rate: peak of MuonH and AdamH.
+        adam_learning_rate: peak of Adam.
+        epsilon: of Adam and AdamH; the hero's rule derives it from the tokens of the run.
+    """
+
+    learning_rate: float
+    adam_learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-15
+    muon_momentum: float = 0.95
+    muon_epsilon: float = 1e-8
+    newton_schulz_steps: int = 5
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or self.adam_learning_rate <= 0:
+            raise ValueError(
+                f"learning rates must be above 0, found learning_rate={self.learning_rate}, "
+                f"adam_learning_rate={self.adam_learning_rate}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """Validation during training.
+
+    Attributes:
+        marks: evaluations over the horizon, evenly spaced; the forecast is fitted at the same marks.
+        sequences_per_domain: validation sequences read of each domain, always the same ones.
+    """
+
+    marks: int = 20
+    sequences_per_domain: int = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When to save; nothing here changes what is trained.
+
+    Attributes:
+        permanent_every: steps between permanent checkpoints, each published as a milestone; 0 keeps only the last.
+        rolling_seconds: age at which a rolling checkpoint is replaced, for resuming after a kill.
+    """
+
+    permanent_every: int = 0
+    rolling_seconds: float = 20.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrackerConfig:
+    """Where metrics go besides the JSONL file of each attempt.
+
+    Attributes:
+        wandb_project: project on Weights & Biases, empty for none; without an API key the run is kept offline.
+        every: steps between rows.
+    """
+
+    wandb_project: str = ""
+    every: int = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training step of the pipeline.
+
+    Attributes:
+        data: a mixture of token caches, or conversations to fine-tune on. A mixture holds only the stages from
+            `start_step` on: the earlier ones come with the checkpoint, so that what a phase reads is one sequence
+            over the whole run.
+        batch_size: sequences per optimizer step.
+        until_step: steps of the run that are done when this step ends (of `schedule.horizon_steps`).
+        start: checkpoint to continue from, with optimizer, router bias, step and history; None starts at step 0.
+        start_step: the step `start` was taken at, for arithmetic before anything has run.
+        initial: checkpoint whose weights and router bias a new run begins with (fine-tuning).
+        forecast: the ladder's prediction; read when training starts, shown beside the losses, changes nothing.
+        estimated: sizes and times of the machine meant, as `estimate` shows them.
+    """
+
+    model: ModelConfig
+    data: MixtureConfig | ConversationConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    batch_size: int
+    until_step: int
+    start: Input | None = None
+    start_step: int = 0
+    initial: Input | None = None
+    seed: int = 0
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = execution(CheckpointConfig())
+    trackers: TrackerConfig = execution(TrackerConfig())
+    forecast: Input | None = execution(None)
+    estimated: dict[str, float | int] = execution(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.start_step < self.until_step <= self.schedule.horizon_steps:
+            raise ValueError(
+                "a training step must train something within the horizon: expected start_step < until_step <= "
+                f"horizon_steps, found {self.start_step}, {self.until_step}, {self.schedule.horizon_steps}"
+            )
+        if (self.start is None) != (self.start_step == 0):
+            raise ValueError(
+                f"start and start_step belong together, found start_step={self.start_step} with start={self.start}"
+            )
+        if self.batch_size % self.model.expert_parallel:
+            raise ValueError(
+                f"a batch is split over the expert axis: expected 0, found batch_size({self.batch_size}) % "
+                f"expert_parallel({self.model.expert_parallel}) = {self.batch_size % self.model.expert_parallel}"
+            )
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_size * self.model.sequence_length
+
+    @property
+    def tokens(self) -> int:
+        """Tokens this step trains itself, what `start` brought aside."""
+        return (self.until_step - self.start_step) * self.tokens_per_step
+
+    def evaluation_steps(self) -> dict[int, float]:
+        """Training step -> progress of the run, for every mark of the horizon."""
+        marks, horizon = self.evaluation.marks, self.schedule.horizon_steps
+        return {max(1, round(horizon * mark / marks)): mark / marks for mark in range(1, marks + 1)}
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes and costs of this step, for `estimate` and the costs beside a diff."""
+        return {
+            "parameters_total": self.model.parameters_total,
+            "parameters_active": self.model.parameters_active,
+            "forward_flops_per_token": self.model.forward_flops_per_token,
+            "tokens": self.tokens,
+            "flops_total": 3 * self.model.forward_flops_per_token * self.tokens,
+            **self.estimated,
+        }

@@ -1,0 +1,80 @@
+"""What a run has measured so far, as plain data: training losses, evaluations, drops, router entropy.
+
+It travels with every checkpoint, so that a resumed or continued run hands on one unbroken history. No clock and no
+host enters it: equal runs have equal histories.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+import fsspec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """One evaluation during training.
+
+    Attributes:
+        step: optimizer steps done.
+        progress: of the horizon, in (0, 1].
+        tokens: trained on so far.
+        macro_loss: mean over domains of `losses`.
+        losses: domain -> nats per token.
+        bits_per_byte: domain -> bits per byte of the same text.
+    """
+
+    step: int
+    progress: float
+    tokens: int
+    macro_loss: float
+    losses: dict[str, float]
+    bits_per_byte: dict[str, float]
+
+
+@dataclasses.dataclass(kw_only=True)
+class History:
+    """The measurements of a run up to some step; the loop appends to it.
+
+    Attributes:
+        losses: cross-entropy of every training step, nats per token.
+        router_entropy: mean routing entropy over layers, per step.
+        sender_dropped, receiver_dropped, assignments: assignments per step: lost at the sender, lost at the receiver,
+            and all of them.
+        stages: the mixture's stages so far, `{"start_step", "weights"}` each; a phase that continues the run adds
+            its own.
+    """
+
+    losses: list[float] = dataclasses.field(default_factory=list)
+    router_entropy: list[float] = dataclasses.field(default_factory=list)
+    sender_dropped: list[int] = dataclasses.field(default_factory=list)
+    receiver_dropped: list[int] = dataclasses.field(default_factory=list)
+    assignments: list[int] = dataclasses.field(default_factory=list)
+    evals: list[Evaluation] = dataclasses.field(default_factory=list)
+    stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        return len(self.losses)
+
+    def drop_fraction(self, last: int | None = None) -> float:
+        """Dropped over all valid assignments, in the last `last` steps or in all of them."""
+        window = slice(-last if last else None, None)
+        dropped = sum(self.sender_dropped[window]) + sum(self.receiver_dropped[window])
+        return dropped / max(1, sum(self.assignments[window]))
+
+    def to_json(self, run: dict[str, Any]) -> str:
+        """The `history.json` of a training artifact; `run` says what was trained."""
+        return json.dumps({"run": run, **dataclasses.asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> "History":
+        data = json.loads(text)
+        del data["run"]
+        evaluations = [Evaluation(**item) for item in data.pop("evals")]
+        return cls(evals=evaluations, **data)
+
+    @classmethod
+    def read(cls, location: str) -> "History":
+        with fsspec.open(location, "rt") as file:
+            return cls.from_json(file.read())  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,113 @@
+"""Metrics of a training attempt: JSONL beside the artifact always, Weights & Biases when asked.
+
+Rows go to `metrics.jsonl` in the attempt's log folder, one flat object a row, under the names of the hero run
+(`train/loss`, `grad/norm/total`, `moe/drop_fraction`, ...). They carry wall times, so they stay outside the digest.
+"""
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from steps.train.config import TrackerConfig, TrainConfig
+from steps.train.history import Evaluation, History
+
+
+class MetricsLog:
+    """Where the rows of one attempt go. `log_dir` is empty outside of the engine: nothing is written then."""
+
+    def __init__(self, log_dir: str, trackers: TrackerConfig, *, name: str, config: TrainConfig) -> None:
+        self._rows: list[str] = []
+        self._log_dir = log_dir
+        self._is_local = bool(log_dir) and "://" not in log_dir
+        self._parts = 0
+        self._wandb = None
+        if trackers.wandb_project:
+            self._wandb = _start_wandb(log_dir, trackers, name, config)
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """Add one row for the state after `step` optimizer steps."""
+        row = {"step": step, **metrics}
+        self._rows.append(json.dumps(row))
+        if self._wandb is not None:
+            self._wandb.log(metrics, step=step)
+
+    def flush(self) -> None:
+        """Write the rows that are not written yet: appended to a local file, a new numbered part elsewhere."""
+        if not self._rows or not self._log_dir:
+            self._rows.clear()
+            return
+        text = "".join(row + "\n" for row in self._rows)
+        if self._is_local:
+            os.makedirs(self._log_dir, exist_ok=True)
+            with open(f"{self._log_dir}/metrics.jsonl", "a") as file:
+                file.write(text)
+        else:
+            with fsspec.open(f"{self._log_dir}/metrics-{self._parts:06d}.jsonl", "wt") as file:
+                file.write(text)  # pyright: ignore[reportAttributeAccessIssue]
+            self._parts += 1
+        self._rows.clear()
+
+    def finish(self) -> None:
+        self.flush()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+
+def training_row(config: TrainConfig, history: History, measured: dict[str, Any], seconds: float) -> dict[str, float]:
+    """What one optimizer step measured, under the hero run's names; rates in tokens and seconds of this step."""
+    aux, router = measured["aux"], measured["aux"].router
+    assignments = max(1, history.assignments[-1])
+    sender, receiver = history.sender_dropped[-1], history.receiver_dropped[-1]
+    row = {
+        "train/loss": float(aux.cross_entropy + aux.z_loss),
+        "train/cross_entropy_loss": float(aux.cross_entropy),
+        "grad/norm/total": float(measured["gradient_norm"]),
+        "optim/learning_rate": float(measured["learning_rate"]),
+        "optim/adam_lr": float(measured["adam_learning_rate"]),
+        "throughput/duration": seconds,
+        "throughput/tokens_per_second": config.tokens_per_step / seconds,
+        "throughput/total_tokens": history.steps * config.tokens_per_step,
+        "moe/dropped_assignments": sender + receiver,
+        "moe/drop_fraction": (sender + receiver) / assignments,
+        "moe/sender_drop_fraction": sender / assignments,
+        "moe/receiver_drop_fraction": receiver / assignments,
+        "train/router/routing_entropy_mean": history.router_entropy[-1],
+        "train/router/router_z_loss": float(np.mean(router.z_loss)),
+        "train/router/bias_min": float(np.min(router.next_bias)),
+        "train/router/bias_max": float(np.max(router.next_bias)),
+        "train/router/margin_min": float(np.min(router.margin_min)),
+        "train/router/margin_max": float(np.max(router.margin_max)),
+        "mixture/stage": sum(stage["start_step"] < history.steps for stage in history.stages) - 1,
+    }
+    row |= {f"params/norm/{name}": float(norm) for name, norm in measured["parameter_norms"].items()}
+    for layer, entropy in enumerate(router.entropy):
+        row[f"train/router/layer_{layer}/routing_entropy"] = float(entropy)
+    if history.stages:
+        row |= {f"mixture/weight/{name}": weight for name, weight in history.stages[-1]["weights"].items()}
+    return row
+
+
+def evaluation_row(evaluation: Evaluation, predicted: float | None, seconds: float) -> dict[str, float]:
+    """What one evaluation measured, and how far it lies from the forecast."""
+    row = {"eval/macro_loss": evaluation.macro_loss, "eval/duration": seconds}
+    row |= {f"eval/{domain}/loss": value for domain, value in evaluation.losses.items()}
+    row |= {f"eval/{domain}/bpb": value for domain, value in evaluation.bits_per_byte.items()}
+    if predicted is not None:
+        row |= {"forecast/macro_loss": predicted, "forecast/deviation": evaluation.macro_loss / predicted - 1}
+    return row
+
+
+def _start_wandb(log_dir: str, trackers: TrackerConfig, name: str, config: TrainConfig) -> Any:
+    from levanter.tracker.wandb import WandbConfig
+
+    folder = log_dir if log_dir and "://" not in log_dir else os.getcwd()
+    os.makedirs(folder, exist_ok=True)
+    os.environ.setdefault("WANDB_DIR", folder)
+    mode = "online" if os.environ.get("WANDB_API_KEY") else "offline"
+    tracker = WandbConfig(project=trackers.wandb_project, name=name, mode=mode, save_code=False).init(None)
+    tracker.log_hyperparameters(dataclasses.asdict(config))
+    return tracker

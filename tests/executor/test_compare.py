@@ -1,0 +1,338 @@
+"""Causes first, by name; everything else inherits. And: keys differ if and only if the diff says so."""
+
+import dataclasses
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from executor.compare import Diff, diff
+from executor.fields import field_changes, readable
+from executor.identity import hash_json, without_names
+from executor.side import Side, SideStep
+
+
+def use(step: str, part: str = "", at: int | None = None) -> dict[str, Any]:
+    return {"$input": {"step": step, "key": "", "part": part, "at": at}}
+
+
+def side(label: str = "x", **steps: Any) -> Side:
+    """Steps in order, each after its inputs: name=config or name=(config, extras of SideStep and the payload)."""
+    found: dict[str, SideStep] = {}
+
+    def keyed(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$input" in value:
+                return {"$input": {**value["$input"], "key": found[value["$input"]["step"]].key}}
+            return {name: keyed(item) for name, item in value.items()}
+        return [keyed(item) for item in value] if isinstance(value, list) else value
+
+    for name, declared in steps.items():
+        config, extras = declared if isinstance(declared, tuple) else (declared, {})
+        extras = dict(extras)
+        payload = {
+            "function": extras.pop("function", "steps.work"),
+            "version": extras.pop("version", ""),
+            "config": keyed({"$type": "steps.Config", **config}),
+            "code": extras.pop("code", {"steps.work": "f1"}),
+        }
+        found[name] = SideStep(key=hash_json(without_names(payload)), payload=payload, **extras)
+    return Side(label=label, steps=found)
+
+
+def causes(found: Diff) -> dict[str, list[tuple[str, str, Any, Any]]]:
+    return {c.step: [(x.kind, x.path, readable(x.old), readable(x.new)) for x in c.changes] for c in found.causes}
+
+
+def inherited(found: Diff) -> dict[str, tuple[str, ...]]:
+    return {step.step: step.causes for step in found.inherited}
+
+
+BASE: dict[str, Any] = {
+    "corpus": {"sources": ["library"]},
+    "tokens": {"documents": use("corpus", "train"), "vocab": 2048},
+    "train": {"data": use("tokens"), "rate": 0.1},
+    "report": {"run": use("train"), "title": "t"},
+}
+
+
+def test_one_field_is_one_cause_and_the_rest_inherits() -> None:
+    changed = {**BASE, "tokens": {**BASE["tokens"], "vocab": 4096}}
+    found = diff(side(**BASE), side(**changed))
+    assert causes(found) == {"tokens": [("config", "vocab", 2048, 4096)]}
+    assert inherited(found) == {"train": ("tokens",), "report": ("tokens",)}
+    assert found.identical == 1 and found.different and not (found.added or found.removed or found.renamed)
+
+
+def test_a_step_below_two_causes_lists_both() -> None:
+    changed = {**BASE, "tokens": {**BASE["tokens"], "vocab": 4096}, "train": {**BASE["train"], "rate": 0.2}}
+    found = diff(side(**BASE), side(**changed))
+    assert set(causes(found)) == {"tokens", "train"}
+    assert inherited(found) == {"report": ("tokens", "train")}
+
+
+def test_equal_sides_have_no_difference() -> None:
+    found = diff(side("a", **BASE), side("b", **BASE))
+    assert not found.different and found.identical == 4 and found == Diff(a="a", b="b", identical=4)
+
+
+def test_types_of_numbers_are_differences() -> None:
+    found = diff(side(a={"x": 1, "y": True}), side(a={"x": 1.0, "y": 1}))
+    assert causes(found) == {"a": [("config", "x", 1, 1.0), ("config", "y", True, 1)]}
+
+
+def test_an_input_taken_from_elsewhere_is_a_cause() -> None:
+    changed = {**BASE, "train": {**BASE["train"], "data": use("tokens", "small")}}
+    found = diff(side(**BASE), side(**changed))
+    assert causes(found) == {"train": [("input", "data", "tokens", "tokens/small")]}
+    assert inherited(found) == {"report": ("train",)}
+
+
+def test_code_and_version_are_causes() -> None:
+    changed = {**BASE, "corpus": (BASE["corpus"], {"code": {"steps.work": "f2", "steps.more": "f3"}, "version": "2"})}
+    found = diff(side(**BASE), side(**changed))
+    assert causes(found) == {
+        "corpus": [
+            ("code", "version", "", "2"),
+            ("code", "steps.more", None, "f3"),
+            ("code", "steps.work", "f1", "f2"),
+        ]
+    }
+
+
+def test_added_and_removed_steps() -> None:
+    more = {**BASE, "extra": {"run": use("train")}}
+    found = diff(side(**BASE), side(**more))
+    assert found.added == ("extra",) and not found.causes and found.different
+    found = diff(side(**more), side(**BASE))
+    assert found.removed == ("extra",) and not found.causes and found.different
+
+
+def test_a_renamed_step_is_no_difference() -> None:
+    renamed = {
+        "corpus": BASE["corpus"],
+        "tokens/code": BASE["tokens"],
+        "train": {"data": use("tokens/code"), "rate": 0.1},
+        "report": BASE["report"],
+    }
+    found = diff(side(**BASE), side(**renamed))
+    assert found.renamed == (("tokens", "tokens/code"),) and not found.different and found.identical == 4
+
+
+def test_renamed_below_a_change_is_matched_by_payload() -> None:
+    renamed = {
+        "corpus": {"sources": ["library", "more"]},
+        "tokens/code": BASE["tokens"],
+        "train": {"data": use("tokens/code"), "rate": 0.1},
+        "report": BASE["report"],
+    }
+    found = diff(side(**BASE), side(**renamed))
+    assert found.renamed == (("tokens", "tokens/code"),)
+    assert causes(found) == {"corpus": [("config", "sources.1", None, "more")]}
+    assert inherited(found) == {"tokens/code": ("corpus",), "train": ("corpus",), "report": ("corpus",)}
+
+
+def test_names_that_changed_places_are_renamed_not_changed() -> None:
+    found = diff(side(a={"x": 1}, b={"x": 2}), side(a={"x": 2}, b={"x": 1}))
+    assert not found.different and set(found.renamed) == {("a", "b"), ("b", "a")}
+
+
+def test_a_name_kept_for_a_changed_step_stays_with_it() -> None:
+    found = diff(side(a={"x": 1}), side(a={"x": 2}, old={"x": 1}))
+    assert causes(found) == {"a": [("config", "x", 1, 2)]} and found.added == ("old",) and not found.renamed
+
+
+RUN: dict[str, Any] = {
+    "tokens": {"vocab": 1},
+    "pretrain": {"data": use("tokens"), "weights": {"code": 0.2, "prose": 0.8}, "start": None},
+    "midtrain": {"start": use("pretrain", at=312)},
+    "eval": {"run": use("midtrain")},
+}
+SWAP: dict[str, Any] = {
+    "tokens": RUN["tokens"],
+    "pretrain": RUN["pretrain"],
+    "swap": (
+        {
+            "data": use("tokens"),
+            "weights": {"code": 0.3, "math": 0.1, "prose": 0.6},
+            "start": use("pretrain", at=108),
+        },
+        {"amends": "pretrain"},
+    ),
+    "midtrain": {"start": use("swap", at=312)},
+    "eval": RUN["eval"],
+}
+SWAPPED = [
+    ("config", "weights.code", 0.2, 0.3),
+    ("config", "weights.prose", 0.8, 0.6),
+    ("config", "weights.math", None, 0.1),
+    ("input", "start", None, "pretrain@108"),
+]
+
+
+def test_an_amendment_is_the_one_cause_and_its_consumers_inherit() -> None:
+    found = diff(side(**RUN), side(**SWAP))
+    assert causes(found) == {"swap": SWAPPED}
+    assert found.causes[0].amends == "pretrain"
+    assert inherited(found) == {"midtrain": ("swap",), "eval": ("swap",)}
+    assert not found.added and not found.removed and found.identical == 2
+
+
+def test_an_amendment_taken_back_is_one_cause_too() -> None:
+    found = diff(side(**SWAP), side(**RUN))
+    assert causes(found) == {"swap": [(kind, path, new, old) for kind, path, old, new in _reversed(SWAPPED)]}
+    assert inherited(found) == {"midtrain": ("swap",), "eval": ("swap",)}
+    assert not found.added and not found.removed
+
+
+def _reversed(changes: list[tuple[str, str, Any, Any]]) -> list[tuple[str, str, Any, Any]]:
+    order = ["weights.code", "weights.math", "weights.prose", "start"]
+    return sorted(changes, key=lambda change: order.index(change[1]))
+
+
+def test_an_amendment_of_an_amendment_and_a_change_above_both() -> None:
+    twice = {
+        **SWAP,
+        "again": (
+            {**SWAP["swap"][0], "start": use("swap", at=200), "weights": {"code": 1.0}},
+            {"amends": "swap"},
+        ),
+        "midtrain": {"start": use("again", at=312)},
+    }
+    order = ["tokens", "pretrain", "swap", "again", "midtrain", "eval"]
+    found = diff(side(**RUN), side(**{name: twice[name] for name in order}))
+    assert set(causes(found)) == {"swap", "again"}
+    assert ("input", "start", "pretrain@108", "swap@200") in causes(found)["again"]
+    assert inherited(found) == {"midtrain": ("swap", "again"), "eval": ("swap", "again")}
+    found = diff(side(**RUN), side(**{**SWAP, "tokens": {"vocab": 2}}))
+    assert set(causes(found)) == {"tokens", "swap"}
+    assert inherited(found) == {
+        "pretrain": ("tokens",),
+        "midtrain": ("tokens", "swap"),
+        "eval": ("tokens", "swap"),
+    }
+
+
+def test_execution_only_and_pinned_code_are_notes() -> None:
+    a = side(x=({"y": 1}, {"pinned": {"f": "1", "g": "1"}, "execution_only": {"workers": 8}}))
+    b = side(x=({"y": 1}, {"pinned": {"f": "2", "g": "1"}, "execution_only": {"workers": 16}}))
+    found = diff(a, b)
+    assert not found.different and found.identical == 1
+    assert [(n.step, n.kind, [(c.path, c.old, c.new) for c in n.changes]) for n in found.notes] == [
+        ("x", "execution", [("workers", 8, 16)]),
+        ("x", "pinned", [("f", "1", "2")]),
+    ]
+
+
+def test_equal_words_under_other_identity_rules_are_a_cause() -> None:
+    a = side(**BASE)
+    step = a.steps["corpus"]
+    b = Side(label="b", steps={**a.steps, "corpus": dataclasses.replace(step, key="other")})
+    found = diff(a, b)
+    assert list(causes(found)) == ["corpus"] and found.causes[0].changes[0].path == "identity rules"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({"a": {"$tuple": [1, 2]}}, {"a": {"$tuple": [1, 3]}}, [("a.1", 2, 3)]),
+        ({"a": [1, 2]}, {"a": {"$tuple": [1, 2]}}, [("a", [1, 2], [1, 2])]),
+        ({"a": [1, 2, 9]}, {"a": [1, 5, 2, 9]}, [("a.1", None, 5)]),
+        (
+            {"a": [{"name": "x", "w": 1}, {"name": "y", "w": 1}]},
+            {"a": [{"name": "y", "w": 2}]},
+            [("a.x", {"name": "x", "w": 1}, None), ("a.y.w", 1, 2)],
+        ),
+        ({"a": {"$dict": [[1, "x"]]}}, {"a": {"$dict": [["1", "x"], [2, "y"]]}}, None),
+        ({"a": {"$dict": [[1, "x"]]}}, {"a": {"$dict": [["1", "x"]]}}, [("a.1", "x", None), ('a."1"', None, "x")]),
+        ({"o": {"$type": "Adam", "lr": 1}}, {"o": {"$type": "Lion", "lr": 1}}, None),
+        ({"a": None}, {}, [("a", None, None)]),
+        ({"a": {"$float": "nan"}}, {"a": 0.5}, [("a", "nan", 0.5)]),
+        ({"a": {"$dict": [[1, 0.5]]}}, {"a": {"$dict": [[1, 0.25]]}}, [("a.1", 0.5, 0.25)]),
+    ],
+)
+def test_changes_of_values(old: Any, new: Any, expected: list[tuple[str, Any, Any]] | None) -> None:
+    found = [(change.path, readable(change.old), readable(change.new)) for change in field_changes(old, new)]
+    assert found if expected is None else found == expected
+    assert not field_changes(old, old)
+
+
+def leaves() -> st.SearchStrategy[Any]:
+    numbers = st.sampled_from([None, True, False, 0, 1, 1.0, 0.5, "", "1", "a"])
+    return st.one_of(numbers, st.builds(lambda x: {"$float": x}, st.sampled_from(["nan", "inf"])))
+
+
+def containers(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    fields = st.dictionaries(st.sampled_from(["a", "b", "name"]), items, max_size=3)
+    pairs = st.lists(st.tuples(st.sampled_from([1, 1.0, True, None, "1", "a"]), items).map(list), max_size=3)
+    return st.one_of(
+        st.lists(items, max_size=3),
+        st.lists(items, max_size=3).map(lambda x: {"$tuple": x}),
+        fields,
+        fields.map(lambda x: {"$type": "steps.C", **x}),
+        pairs.filter(lambda x: len({json.dumps(key) for key, _ in x}) == len(x)).map(lambda x: {"$dict": x}),
+    )
+
+
+CANONICAL = st.recursive(leaves(), containers, max_leaves=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(CANONICAL, CANONICAL)
+def test_no_changes_if_and_only_if_the_text_is_the_same(old: Any, new: Any) -> None:
+    same = json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
+    assert bool(field_changes(old, new)) is not same
+    assert not field_changes(old, json.loads(json.dumps(old)))
+
+
+# Random recipes, edited at random. Few names and few values, so that renames, collisions and swaps are common.
+VALUES = st.sampled_from([0, 1, 1.0, True, None, [1], {"$tuple": [1]}, {"k": 1}, {"k": 1, "l": 2}])
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> Side:
+    names = draw(st.permutations(["a", "b", "c", "d", "e"]))[: draw(st.integers(0, 5))]
+    steps: dict[str, Any] = {}
+    for name in names:
+        config: dict[str, Any] = {"v": draw(VALUES)}
+        for field in ("i", "j"):
+            if steps and draw(st.booleans()):
+                config[field] = use(draw(st.sampled_from(sorted(steps))), at=draw(st.sampled_from([None, 1])))
+        amends = draw(st.sampled_from(sorted(steps))) if steps and draw(st.booleans()) else ""
+        steps[name] = (config, {"amends": amends})
+    return side(**steps)
+
+
+@settings(max_examples=400, deadline=None)
+@given(recipes(), recipes())
+def test_keys_differ_if_and_only_if_the_diff_says_so(a: Side, b: Side) -> None:
+    found = diff(a, b)
+    equal = Counter(step.key for step in a.steps.values()) == Counter(step.key for step in b.steps.values())
+    assert found.different is not equal
+    listed = [*(c.step for c in found.causes), *(i.step for i in found.inherited), *found.added, *found.removed]
+    assert len(listed) == len(set(listed)) or set(found.removed) & set(found.added)
+    assert all(cause.changes for cause in found.causes)
+    known = {cause.step for cause in found.causes}
+    assert all(step.causes and set(step.causes) <= known for step in found.inherited)
+    if equal:
+        assert not found.inherited
+
+
+def test_ten_thousand_steps_in_seconds() -> None:
+    """A chain, changed at its root: linear in the number of steps, without recursion."""
+
+    def chain(first: int) -> Side:
+        steps: dict[str, Any] = {"s0": {"v": first}}
+        for number in range(1, 10_000):
+            steps[f"s{number}"] = {"v": number, "i": use(f"s{number - 1}")}
+        return side(**steps)
+
+    a, b = chain(1), chain(2)
+    started = time.process_time()
+    found = diff(a, b)
+    assert list(causes(found)) == ["s0"] and len(found.inherited) == 9_999
+    assert time.process_time() - started < 5
