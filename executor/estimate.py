@@ -15,7 +15,7 @@ ADDED_UP = ("tokens", "flops_total", "days", "device_hours")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepEstimate:
-    """Numbers of one step; `wanted_until` is the furthest milestone read when nothing needs the step's end."""
+    """Numbers of one step, as far as it is wanted: to the milestone `wanted_until`, or to its end (None)."""
 
     name: str
     numbers: Numbers
@@ -35,7 +35,7 @@ class Estimate:
 
 
 def estimate(recipe: str, scale: str, steps: Mapping[str, Step], milestones: Mapping[str, int]) -> Estimate:
-    """Ask each config that has `numbers()`.
+    """Ask each config that has `numbers(until)`; `until` is the furthest milestone wanted, None for the whole step.
 
     Args:
         steps: name -> step, every step after its inputs.
@@ -47,9 +47,9 @@ def estimate(recipe: str, scale: str, steps: Mapping[str, Step], milestones: Map
         if numbers is None:
             continue
         try:
-            values = numbers()
+            values = numbers(milestones.get(name))
         except Exception as error:
-            raise MarinadeError(f"{name}: {type(step.config).__name__}.numbers() failed: {error}") from error
+            raise MarinadeError(f"{name}: {type(step.config).__name__}.numbers failed: {error}") from error
         if values:
             found.append(StepEstimate(name=name, numbers=values, wanted_until=milestones.get(name)))
     return Estimate(recipe=recipe, scale=scale, steps=tuple(found))

@@ -175,6 +175,9 @@ def _record(
                 "payload": step.payload,
                 "content_key": step.content_key,
                 "address": step.address,
+                "amends": step.step.amends.name if step.step.amends is not None else "",
+                "pinned": prepared.graph.code[step.name].fingerprints if step.step.code == "pin" else None,
+                "execution_only": redact_json(prepared.graph.execution_only[step.name]),
             }
             for step in prepared.plan.steps
         },

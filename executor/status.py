@@ -1,7 +1,8 @@
 """A plan and the store's attempts -> the state of each step: what is there, what runs where, what failed and why."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from executor.plan import Plan, PlannedStep
 from executor.record import Record
@@ -17,7 +18,7 @@ class StepStatus:
     """State of one step.
 
     Attributes:
-        state: `partial` for a step stopped at a milestone, `waiting` for one whose content key is not known yet.
+        state: `partial` for a step stopped at a milestone, `waiting` for one that the last run did not come to.
         where: location of the artifact, or host and process of who runs it.
         started, ended: of the last attempt, ISO 8601; empty when there was none.
         error: last line of the last attempt's exception.
@@ -56,7 +57,7 @@ def status_of(plan: Plan, store: "Store") -> Status:
     for step in plan.steps:
         # The content key is unknown while an input is missing; then the last run's attempt is the one to speak of.
         address = step.address or outcomes.get(step.name, {}).get("address", "")
-        steps.append(_step_status(step, address, store))
+        steps.append(_step_status(step, address, outcomes, store))
     return Status(
         recipe=plan.recipe,
         scale=plan.scale,
@@ -66,7 +67,9 @@ def status_of(plan: Plan, store: "Store") -> Status:
     )
 
 
-def _step_status(step: PlannedStep, address: str, store: "Store") -> StepStatus:
+def _step_status(
+    step: PlannedStep, address: str, outcomes: Mapping[str, Mapping[str, Any]], store: "Store"
+) -> StepStatus:
     found = StepStatus(name=step.name, state="never run", action=step.action, address=address)
     holder = store.holder(step.content_key) if step.content_key and step.action != "reuse" else None
     attempts = store.attempts(address) if address else ()
@@ -95,7 +98,7 @@ def _step_status(step: PlannedStep, address: str, store: "Store") -> StepStatus:
     if found.state == "running":
         # Its attempt says running but nobody holds the lease: the process is gone.
         return dataclasses.replace(found, state="interrupted", error=found.error or "the process that ran it is gone")
-    if found.state == "never run" and not step.content_key:
+    if found.state == "never run" and step.name in outcomes:
         return dataclasses.replace(found, state="waiting")
     return found
 

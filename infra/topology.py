@@ -166,7 +166,10 @@ def gb200_nvl72(*, racks: int = 11) -> Machine:
             ("hosts_per_rack", "NVL72: 72 GPUs in 18 compute trays of 4"),
             ("usable_hosts_per_rack", "marin-community/marin #7225, #8870: only 16 of 18 can be counted on"),
             ("memory_bytes_per_device", "vendor sheet: 13.4 TB of HBM3e a rack, over 72"),
-            ("peak_flops_per_device", "derived: 16.8 s a step at 23.4% MFU (#8506) gives 2.5e15; other sources say 2.25e15"),
+            (
+                "peak_flops_per_device",
+                "derived: 16.8 s a step at 23.4% MFU (#8506) gives 2.5e15; other sources say 2.25e15",
+            ),
             ("link_bytes_per_second", "vendor sheet: NVLink 5, 1.8 TB/s both ways together"),
             ("network_bytes_per_second", "assumed: one 400 Gbit/s port a GPU; the run's own figure is not public"),
             ("host_cpus", "vendor sheet: two Grace CPUs of 72 cores a tray"),

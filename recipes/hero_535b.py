@@ -45,6 +45,7 @@ def build(settings: HeroSettings) -> Experiment:
             rungs=tuple(rung / "history.json" for rung in ladder),
             target_flops=hero.model.training_flops_without_lm_head(hero.schedule.horizon_steps * hero.tokens_per_step),
             asymptote=settings.asymptote,
+            marks=settings.evaluation.marks,
         ),
         resources=data_resources(settings),
     )

@@ -22,8 +22,22 @@ class SmokeSettings:
     def at_scale(cls, scale: str) -> "SmokeSettings":
         if scale != "laptop":
             raise ValueError(f"unknown scale {scale!r}; this recipe knows laptop")
-        base = laptop_settings()
-        return cls(hero=base)
+        return cls(hero=_small(laptop_settings()))
+
+
+def _small(base: HeroSettings) -> HeroSettings:
+    run = dataclasses.replace(base.hero, num_layers=2, steps=40)
+    return dataclasses.replace(
+        base,
+        shape=dataclasses.replace(base.shape, head_dim=8, num_experts=4, top_k=2, window=32, sequence_length=128),
+        data=dataclasses.replace(base.data, vocab_size=512),
+        mixture=dataclasses.replace(base.mixture, block_size=8, swap_step=10),
+        ladder={f"d{hidden}": dataclasses.replace(run, hidden=hidden, steps=hidden) for hidden in (16, 24)},
+        hero=dataclasses.replace(run, hidden=32),
+        fine_tune=dataclasses.replace(base.fine_tune, steps=10),
+        evaluation=dataclasses.replace(base.evaluation, marks=10, sequences_per_domain=4),
+        checkpoint=dataclasses.replace(base.checkpoint, permanent_every=10, rolling_seconds=1.0),
+    )
 
 
 def build(settings: SmokeSettings) -> Experiment:

@@ -26,12 +26,14 @@ from levanter.data.text.datasets import TokenSeqDataset
 from levanter.store.cache import TreeCache
 
 from executor import resolved
-from steps.mixture import MixtureConfig, check_alignment, sequences_per_block
+from steps.mixture import MixtureConfig, check_alignment, sequences_drawn, sequences_per_block
 from steps.tokenize import SPLITS
 
 Batch = Mapping[str, Any]
 EXEMPLAR = {"input_ids": np.zeros(0, np.int32)}
 PADDING = -1
+MAX_DRAWN = 2**31
+"""Levanter's mixture adds up the sequences of finished stages in 32 bits."""
 
 
 def read_counts(location: str) -> dict[str, dict[str, float]]:
@@ -65,7 +67,8 @@ def loss_mask_of(segment_ids: Int[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
 
 def eos_of(cache: TreeCache) -> int:
     """The token that ends every document of a cache."""
-    return int(cache[0]["input_ids"][-1])
+    document: Any = cache[0]
+    return int(document["input_ids"][-1])
 
 
 def training_dataset(config: MixtureConfig, *, sequence_length: int, batch_size: int) -> AsyncDataset[dict]:
@@ -79,6 +82,9 @@ def training_dataset(config: MixtureConfig, *, sequence_length: int, batch_size:
             "the run before it in front with steps.mixture.continued(config, earlier)"
         )
     check_alignment(config, batch_size)
+    drawn = sequences_drawn(config, batch_size, config.stages[-1].start_step)
+    if max(drawn.values()) >= MAX_DRAWN:
+        raise ValueError(f"before the last stage more than {MAX_DRAWN} sequences are drawn of one component: {drawn}")
     key = jax.random.key(config.seed)
     datasets = {}
     for index, name in enumerate(sorted(config.components)):

@@ -95,8 +95,8 @@ def packed_examples(config: ConversationConfig, split: str, sequence_length: int
     packed = greedy_pack_prompt_completions(Axis("position", sequence_length), completions, tokenizer.eos_id)
     examples = []
     for example in packed:
-        assert example.attn_mask.segment_ids is not None
-        pair_ids = np.asarray(example.attn_mask.segment_ids[0].array)
+        mask: Any = example.attn_mask
+        pair_ids = np.asarray(mask.segment_ids[0].array)
         numbered = np.where(pair_ids == -1, PADDING, pair_ids - pair_ids[0])
         examples.append(
             {

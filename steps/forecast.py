@@ -59,7 +59,7 @@ def fit_forecast(config: ForecastConfig, output: str) -> dict[str, Any]:
     with fsspec.open(f"{output}/forecast.json", "wt") as file:
         json.dump(forecast, file, indent=1)  # pyright: ignore[reportArgumentType]
     with fsspec.open(f"{output}/forecast.png", "wb") as file:
-        file.write(draw(forecast))  # pyright: ignore[reportArgumentType]
+        file.write(draw(forecast))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     kept = ("final", "asymptote", "extrapolation_factor", "backtest")
     return {key: forecast[key] for key in kept}
 

@@ -1,4 +1,4 @@
-"""Pictures of a forecast: the fit through the ladder, and the predicted curve beside what came true. Only matplotlib."""
+"""Pictures of a forecast: the fit through the ladder, and the predicted curve beside what came true."""
 
 import io
 from typing import Any
@@ -23,7 +23,7 @@ def draw(forecast: dict[str, Any], actual: list[tuple[float, float]] | None = No
 
 
 def _draw_ladder(axes: Any, forecast: dict[str, Any]) -> None:
-    points, target = forecast["marks"][-1]["points"], forecast["target_flops"]
+    points, target = forecast["marks"][-1]["points"], float(forecast["target_flops"])
     flops, losses = [point["flops"] for point in points], [point["loss"] for point in points]
     law = fit(flops, losses, asymptote=forecast["asymptote"])
     over = np.geomspace(min(flops), target, 100)
@@ -41,7 +41,12 @@ def _draw_curve(axes: Any, forecast: dict[str, Any], actual: list[tuple[float, f
     marks = forecast["marks"]
     progress = [100 * mark["progress"] for mark in marks]
     axes.fill_between(
-        progress, [m["low"] for m in marks], [m["high"] for m in marks], color="tab:red", alpha=0.2, label="leave one out"
+        progress,
+        [m["low"] for m in marks],
+        [m["high"] for m in marks],
+        color="tab:red",
+        alpha=0.2,
+        label="leave one out",
     )
     axes.plot(progress, [mark["loss"] for mark in marks], color="tab:red", label="forecast")
     for rung in forecast["rungs"]:

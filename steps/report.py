@@ -59,7 +59,7 @@ def write_report(config: ReportConfig, output: str) -> dict[str, Any]:
 
         actual = [(item["progress"], item["macro_loss"]) for item in hero["evals"]] if hero else []
         with fsspec.open(f"{output}/report.png", "wb") as file:
-            file.write(draw(forecast, actual))  # pyright: ignore[reportArgumentType]
+            file.write(draw(forecast, actual))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     final = report["forecast"]["marks"][-1] if forecast else {}
     return {
         "final_loss": report["hero"]["final_loss"] if hero else None,
@@ -98,7 +98,13 @@ def _rung(name: str, history: dict[str, Any]) -> dict[str, Any]:
     run, last = history["run"], history["evals"][-1]
     kept = ("hidden", "parameters_active", "parameters_total", "flops_without_lm_head")
     facts = {key: run.get(key) for key in kept}
-    return {"name": name, **facts, "tokens": last["tokens"], "final_loss": last["macro_loss"], "progress": last["progress"]}
+    return {
+        "name": name,
+        **facts,
+        "tokens": last["tokens"],
+        "final_loss": last["macro_loss"],
+        "progress": last["progress"],
+    }
 
 
 def _hero(history: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ YARDSTICKS = {
 }
 """Baselines that need no model, as `evaluation.json` names them -> as the table does."""
 
+ADDRESS = "below the prefix"
+
 
 def markdown(report: dict[str, Any]) -> str:
     """All sections that the report has something for."""
@@ -42,10 +44,15 @@ def _outcome(report: dict[str, Any]) -> list[str]:
 
 def _ladder(report: dict[str, Any]) -> list[str]:
     rows = [
-        (rung["name"], _count(rung["parameters_active"]), _count(rung["tokens"]), _compute(rung["flops_without_lm_head"]),
-         f"{rung['final_loss']:.4f}")
+        (
+            rung["name"],
+            _count(rung["parameters_active"]),
+            _count(rung["tokens"]),
+            _compute(rung["flops_without_lm_head"]),
+            f"{rung['final_loss']:.4f}",
+        )
         for rung in report["rungs"]
-    ]  # fmt: skip
+    ]
     if not rows:
         return []
     return ["## Ladder", "", *_table(("rung", "active", "tokens", "FLOPs", "loss"), rows)]
@@ -104,7 +111,8 @@ def _health(report: dict[str, Any]) -> list[str]:
         lines += [
             f"- dropped assignments: {drops['fraction']:.3%} of {drops['assignments']:,} (sender {drops['sender']:,},"
             f" receiver {drops['receiver']:,})",
-            f"- router entropy: {entropy['first']:.4f} first, {entropy['lowest']:.4f} lowest, {entropy['last']:.4f} last",
+            f"- router entropy: {entropy['first']:.4f} first, {entropy['lowest']:.4f} lowest,"
+            f" {entropy['last']:.4f} last",
         ]
     if tuned:
         lines.append(
@@ -118,7 +126,7 @@ def _costs(report: dict[str, Any]) -> list[str]:
     if not rows:
         return []
     total = sum(cost["wall_seconds"] for cost in report["steps"].values())
-    table = _table(("step", "wall time", "below the prefix"), [*rows, ("sum", _seconds(total), "")])
+    table = _table(("step", "wall time", ADDRESS), [*rows, ("sum", _seconds(total), "")])
     return ["## Steps", "", *table]
 
 
@@ -128,17 +136,19 @@ def _last_scored(forecast: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A Markdown table that is aligned as plain text too: words to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    left = [number == 0 or name == ADDRESS for number, name in enumerate(header)]
 
     def line(cells: tuple[str, ...]) -> str:
-        first, *rest = [
-            cell.ljust(width) if number == 0 or number == len(cells) - 1 and header[-1] == "below the prefix" else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        aligned = [
+            cell.ljust(width) if is_left else cell.rjust(width)
+            for cell, width, is_left in zip(cells, widths, left, strict=True)
         ]
-        return f"| {' | '.join((first, *rest))} |"
+        return f"| {' | '.join(aligned)} |"
 
-    rule = "|" + "|".join("-" * (width + 1) + (":" if number else "-") for number, width in enumerate(widths)) + "|"
-    return [line(header), rule, *map(line, rows)]
+    rule = "|".join("-" * (width + 1) + ("-" if is_left else ":") for width, is_left in zip(widths, left, strict=True))
+    return [line(header), f"|{rule}|", *map(line, rows)]
 
 
 def _optional(value: float | None, form: str) -> str:

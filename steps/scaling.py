@@ -8,6 +8,7 @@ token, C in training FLOPs without the head.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ class PowerLaw:
     exponent: float
 
     def loss(self, flops: float) -> float:
-        return self.asymptote + float(np.exp(self.log_amplitude - self.exponent * np.log(flops)))
+        return self.asymptote + math.exp(self.log_amplitude - self.exponent * math.log(flops))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,8 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, asymptote: float) ->
     below = [loss for loss in losses if not loss > asymptote]
     if below:
         raise ValueError(
-            f"the asymptote must lie below every loss: asymptote {asymptote}, found losses {below}; lower ForecastConfig.asymptote"
+            f"the asymptote must lie below every loss: asymptote {asymptote}, found losses {below}; "
+            "lower ForecastConfig.asymptote"
         )
     x = np.log(np.asarray(flops, np.float64))
     y = np.log(np.asarray(losses, np.float64) - asymptote)

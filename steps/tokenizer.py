@@ -21,6 +21,7 @@ QUESTION = "<|question|>"
 ANSWER = "<|answer|>"
 SPECIAL_TOKENS = (BEGIN, END, QUESTION, ANSWER)
 BYTES = 256
+TOKENIZER_FILES = ("tokenizer", "special_tokens", "added_tokens", "chat_template")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,9 +65,6 @@ class PretrainedTokenizerConfig:
 
 def train_tokenizer(config: TokenizerConfig, output: str) -> dict[str, Any]:
     """Write `tokenizer.json` and `tokenizer_config.json`; returns the vocabulary's size and the bytes read."""
-    import os
-
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     texts: list[str] = []
@@ -124,7 +122,7 @@ def import_tokenizer(config: PretrainedTokenizerConfig, output: str) -> dict[str
 
     location = resolved(config.directory) if config.directory is not None else _download(config)
     filesystem, root = fsspec.core.url_to_fs(location)
-    found = sorted(path for path in filesystem.find(root) if "tokenizer" in path.rpartition("/")[2])
+    found = sorted(path for path in filesystem.find(root) if path.rpartition("/")[2].startswith(TOKENIZER_FILES))
     names = [path.rpartition("/")[2] for path in found]
     for needed in ("tokenizer.json", "tokenizer_config.json"):
         if needed not in names:
@@ -144,7 +142,9 @@ def _download(config: PretrainedTokenizerConfig) -> str:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     try:
-        return snapshot_download(config.id, revision=config.revision, allow_patterns=["tokenizer*"])
+        return snapshot_download(
+            config.id, revision=config.revision, allow_patterns=[f"{name}*" for name in TOKENIZER_FILES]
+        )
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, HTTPError, OSError) as error:
         raise ConnectionError(
             f"tokenizer {config.id} at revision {config.revision}: not in the local Hugging Face cache, and the hub "

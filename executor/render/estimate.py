@@ -41,7 +41,7 @@ def number_text(name: str, value: float | int | None) -> str:
     """One number; its name says the unit."""
     if value is None:
         return "-"
-    if name.endswith("bytes"):
+    if "bytes" in name:
         return bytes_text(value)
     if name.endswith("seconds"):
         return duration_text(value) if value >= 1 else f"{value * 1000:.3g} ms"
@@ -61,7 +61,7 @@ def _other(step: StepEstimate, terminal: Terminal) -> list[str]:
     """Numbers that have no column, and how far the step is wanted."""
     words = []
     if step.wanted_until is not None:
-        words.append(f"wanted only as far as step {step.wanted_until}; the numbers are those of the whole")
+        words.append(f"wanted, and counted, only as far as step {step.wanted_until}")
     words += [
         f"{name.replace('_', ' ')} {number_text(name, value)}"
         for name, value in step.numbers.items()

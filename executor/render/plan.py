@@ -45,12 +45,14 @@ def reason_text(reason: Reason, width: int = 60) -> str:
     if reason.kind == "input":
         # Without a step it is what the inputs hold that changed, under equal recipe keys.
         return f"input {reason.step}" if reason.step else "other content in its inputs"
+    if reason.kind == "missing" and reason.path.startswith("@"):
+        return f"milestone {reason.path[1:]} is missing"
     words = {
         "failed": "the last attempt failed",
         "missing": "files are missing",
         "unreachable": "cannot be reached",
     }.get(reason.kind, reason.kind)
-    about = [part for part in (reason.step, reason.path) if part]
+    about = [part for part in (reason.step, reason.path) if part and part != "url"]
     if reason.kind in ("missing", "failed", "unreachable") and reason.new not in (None, ""):
         text = reason.new if isinstance(reason.new, str) else value_text(reason.new, width)
         about.append(text if len(text) <= 160 else text[:159] + "…")
@@ -76,8 +78,15 @@ def _group(group: list[PlannedStep], terminal: Terminal, width: int) -> list[str
 
 
 def _told(reasons: Sequence[Reason], width: int = 60) -> list[str]:
-    """The first few reasons, each said once (two fields may read the same step)."""
-    texts = list(dict.fromkeys(reason_text(reason, width) for reason in reasons))
+    """The first few reasons, each said once (two fields may read the same step).
+
+    What lies behind inputs and cannot be reached is one reason: the raw data's own line says where it was looked for.
+    """
+    behind = list(dict.fromkeys(r.step for r in reasons if r.kind == "unreachable" and r.step))
+    texts = list(dict.fromkeys(reason_text(r, width) for r in reasons if not (r.kind == "unreachable" and r.step)))
+    if behind:
+        more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
+        texts.insert(0, f"data out of reach behind {behind[0]}{more}")
     return texts if len(texts) <= _MOST_REASONS else [*texts[:_MOST_REASONS], f"… {len(texts) - _MOST_REASONS} more"]
 
 

@@ -4,6 +4,8 @@ A line that is no document comes out as `Malformed` with its place; a file that 
 that names it. Files are read in the order of their paths.
 """
 
+import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -24,14 +26,21 @@ def read_files(locations: Sequence[str], text_field: str) -> Iterator[Document |
         current().progress(done, len(found), unit="files")
         form, compression = _format(name)
         try:
-            with filesystem.open(path, "rb", compression=compression) as file:
-                yield from _READERS[form](file, name, text_field)
-        except (OSError, EOFError, zlib.error, ValueError, RuntimeError) as error:
+            with filesystem.open(path, "rb") as file:
+                yield from _READERS[form](_decompressed(file, compression), name, text_field)
+        except (OSError, EOFError, zlib.error, ValueError) as error:
             raise ValueError(f"{name}: cannot be read: {type(error).__name__}: {error}") from error
-        except Exception as error:
-            if type(error).__name__ != "ZstdError":
-                raise
-            raise ValueError(f"{name}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _decompressed(file: IO[bytes], compression: str) -> Any:
+    """The plain bytes; both decompressors raise at the end of a truncated file, and read many frames as one."""
+    if compression == "gzip":
+        return gzip.GzipFile(fileobj=file)
+    if compression == "zstd":
+        import pyarrow
+
+        return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd"))
+    return file
 
 
 def _expand(location: str) -> list[tuple[Any, str, str]]:
@@ -62,8 +71,8 @@ def _expand(location: str) -> list[tuple[Any, str, str]]:
     return [(filesystem, path, name) for name, path in shown]
 
 
-def _format(name: str) -> tuple[str, str | None]:
-    stem, compression = name, None
+def _format(name: str) -> tuple[str, str]:
+    stem, compression = name, ""
     for suffix, method in COMPRESSIONS.items():
         if name.endswith(suffix):
             stem, compression = name.removesuffix(suffix), method

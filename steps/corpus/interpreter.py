@@ -17,8 +17,8 @@ from pathlib import Path
 from steps.corpus.documents import Document, Malformed
 
 SKIPPED_FOLDERS = frozenset(
-    {"__pycache__", "dist-packages", "encodings", "ensurepip", "idle_test", "lib-dynload", "pydoc_data", "site-packages",
-     "test", "tests", "turtledemo"}
+    {"__pycache__", "dist-packages", "encodings", "ensurepip", "idle_test", "lib-dynload", "pydoc_data",
+     "site-packages", "test", "tests", "turtledemo"}
 )  # fmt: skip
 SKIPPED_FILES = ("_sysconfigdata", "sitecustomize", "usercustomize", "_distutils_system_mod")
 MIN_DOCSTRING_CHARACTERS = 20

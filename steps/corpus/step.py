@@ -92,12 +92,8 @@ def collect(config: CorpusConfig, output: str) -> dict[str, Any]:
             fsspec.open(f"{output}/{domain}/train.jsonl", "wb") as train,
             fsspec.open(f"{output}/{domain}/validation.jsonl", "wb") as validation,
         ):
-            results[domain], malformed[domain] = _collect_domain(
-                config,
-                domain,
-                {"train": train, "validation": validation},
-                seen,  # pyright: ignore[reportArgumentType]
-            )
+            files: dict[str, Any] = {"train": train, "validation": validation}
+            results[domain], malformed[domain] = _collect_domain(config, domain, files, seen)
     if any(malformed.values()):
         with fsspec.open(f"{output}/malformed.jsonl", "wt", encoding="utf-8") as file:
             for domain, lines in malformed.items():

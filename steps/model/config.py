@@ -17,6 +17,8 @@ import dataclasses
 import math
 from typing import Literal
 
+from executor import execution
+
 HEAD_DIM = 128
 TRAINING_PASSES = 3
 """Training costs three forward passes: one forward, and a backward of twice that."""
@@ -85,7 +87,7 @@ class ModelConfig:
     qk_norm: bool = True
     rope: bool = True
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Remat = dataclasses.field(default="experts", metadata={"marinade.execution": True})
+    remat: Remat = execution("experts")
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -142,7 +144,7 @@ class ModelConfig:
         capacity_factor: float = 1.15,
         expert_parallel: int = 1,
     ) -> "ModelConfig":
-        """The family's rule for shapes (HERO.md section 3, "August shapes"): all but depth follows from the width.
+        """The family's rule for shapes (docs/hero.md, section 3, "August shapes"): all but depth follows from the width.
 
         Heads fill the width; four query heads share a stored key/value head and eight a global one; experts, their
         latent and the two shared experts are half as wide as the model.
@@ -222,7 +224,7 @@ class ModelConfig:
 
     @property
     def parameters_active(self) -> int:
-        """Elements of the matrices that one token passes, embedding, head, gates and norms aside (HERO.md 3)."""
+        """Elements of the matrices that one token passes, embedding, head, gates and norms aside (docs/hero.md)."""
         d, latent = self.hidden, self.latent
         per_layer = (
             2 * d * self._query_width
@@ -238,7 +240,7 @@ class ModelConfig:
 
     @property
     def forward_flops_per_token(self) -> int:
-        """FLOPs of one token's forward pass at `sequence_length` (HERO.md section 8), the head included."""
+        """FLOPs of one token's forward pass at `sequence_length` (docs/hero.md, section 7), the head included."""
         return self.forward_flops_per_token_without_lm_head + 2 * self.hidden * self.vocab_size
 
     @property

@@ -36,7 +36,7 @@ def unit_rms(x: Float[Array, "*T D"]) -> Float[Array, "*T D"]:
 
 @jax.named_scope("gated_norm")
 def gated_norm(x: Float[Array, "*T D"], weights: GatedNorm, eps: float) -> Float[Array, "*T D"]:
-    """n * sigmoid(silu(n Wdown) Wup) with n = rms_norm(x) (arXiv 2601.22966; HERO.md section 1)."""
+    """n * sigmoid(silu(n Wdown) Wup) with n = rms_norm(x) (arXiv 2601.22966; docs/hero.md, section 1)."""
     normed = rms_norm(x, weights.gain, eps)
     if weights.gate_down is None or weights.gate_up is None:
         return normed

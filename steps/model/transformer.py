@@ -70,7 +70,7 @@ def init_router_state(config: ModelConfig) -> RouterState:
 
 
 def init(config: ModelConfig, key: PRNGKeyArray) -> Params:
-    """Fresh fp32 parameters (HERO.md section 1).
+    """Fresh fp32 parameters (docs/hero.md, section 1).
 
     Matrices come from a normal of standard deviation 0.5/sqrt(D), truncated at three of it; gains are one; head gates
     are zero, so every gate stands at one; short convolutions are the identity. Each array has a key of its own,

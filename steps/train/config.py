@@ -133,23 +133,25 @@ class TrainConfig:
     def tokens_per_step(self) -> int:
         return self.batch_size * self.model.sequence_length
 
-    @property
-    def tokens(self) -> int:
-        """Tokens this step trains itself, what `start` brought aside."""
-        return (self.until_step - self.start_step) * self.tokens_per_step
-
     def evaluation_steps(self) -> dict[int, float]:
         """Training step -> progress of the run, for every mark of the horizon."""
         marks, horizon = self.evaluation.marks, self.schedule.horizon_steps
         return {max(1, round(horizon * mark / marks)): mark / marks for mark in range(1, marks + 1)}
 
-    def numbers(self) -> dict[str, Any]:
-        """Sizes and costs of this step, for `estimate` and the costs beside a diff."""
+    def numbers(self, until: int | None) -> dict[str, Any]:
+        """Sizes and costs of what this step trains itself, up to the training step `until` or to its end."""
+        steps = min(until or self.until_step, self.until_step) - self.start_step
+        whole = self.until_step - self.start_step
+        tokens = steps * self.tokens_per_step
+        scaled = {
+            name: self.estimated[name] * steps / whole for name in ("days", "device_hours") if name in self.estimated
+        }
         return {
             "parameters_total": self.model.parameters_total,
             "parameters_active": self.model.parameters_active,
             "forward_flops_per_token": self.model.forward_flops_per_token,
-            "tokens": self.tokens,
-            "flops_total": 3 * self.model.forward_flops_per_token * self.tokens,
+            "tokens": tokens,
+            "flops_total": self.model.training_flops(tokens),
             **self.estimated,
+            **scaled,
         }

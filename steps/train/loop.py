@@ -6,6 +6,7 @@ what was measured travels with the checkpoints. That is what lets a killed run c
 
 import dataclasses
 import json
+import logging
 import math
 import time
 from functools import cache
@@ -39,6 +40,8 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
     Raises:
         FloatingPointError: the loss is not finite; says at which step and where the checkpoints lie.
     """
+    for library in ("levanter", "jax"):  # their progress is ours to report
+        logging.getLogger(library).setLevel(logging.WARNING)
     context = current()
     mesh = make_mesh(config.model)
     state, history = _begin(config, mesh, context.earlier_attempts)

@@ -81,13 +81,14 @@ def training_row(config: TrainConfig, history: History, measured: dict[str, Any]
         "train/router/bias_max": float(np.max(router.next_bias)),
         "train/router/margin_min": float(np.min(router.margin_min)),
         "train/router/margin_max": float(np.max(router.margin_max)),
-        "mixture/stage": sum(stage["start_step"] < history.steps for stage in history.stages) - 1,
     }
     row |= {f"params/norm/{name}": float(norm) for name, norm in measured["parameter_norms"].items()}
     for layer, entropy in enumerate(router.entropy):
         row[f"train/router/layer_{layer}/routing_entropy"] = float(entropy)
     if history.stages:
-        row |= {f"mixture/weight/{name}": weight for name, weight in history.stages[-1]["weights"].items()}
+        stage = sum(stage["start_step"] < history.steps for stage in history.stages) - 1
+        row["mixture/stage"] = stage
+        row |= {f"mixture/weight/{name}": weight for name, weight in history.stages[stage]["weights"].items()}
     return row
 
 

@@ -38,7 +38,7 @@ class TrainConfig:
     start: Input | None = None
     fail: bool = False
 
-    def numbers(self):
+    def numbers(self, until):
         return {"tokens": 1_000_000, "flops_total": 2.5e18, "days": 0.25, "device_hours": 6, "parameters_total": 123}
 
 
@@ -82,6 +82,7 @@ class Midtrain:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     words: tuple[str, ...] = ("x", "y")
+    workers: int = 2
     midtrain: Midtrain = Midtrain()
     swap: bool = False
 
@@ -93,7 +94,7 @@ class Settings:
 
 
 def build(settings: Settings) -> Experiment:
-    text = Step("corpus", collect, CorpusConfig(words=settings.words)) / "words.txt"
+    text = Step("corpus", collect, CorpusConfig(words=settings.words, workers=settings.workers)) / "words.txt"
     pretrain = Step("hero/pretrain", train, TrainConfig(text=text, weights={"code": 0.25, "prose": 0.75}))
     last = pretrain
     if settings.swap:
@@ -277,7 +278,16 @@ def test_diff_against_the_last_run_and_of_artifacts(marinade: Callable[..., Type
     never = marinade("diff", TINY)
     assert never.code == 2 and "never run at scale laptop" in never.err
     run = marinade("run", TINY, "--inline", "--json")
-    assert marinade("diff", TINY).code == 0
+    same = marinade("diff", TINY, "--json")
+    assert same.code == 0 and same.json["notes"] == []
+    slower = marinade("diff", TINY, "--set", "workers=9", "--json")
+    assert slower.code == 0 and slower.json["notes"] == [
+        {
+            "step": "corpus",
+            "kind": "execution",
+            "changes": [{"kind": "config", "path": "workers", "old": 2, "new": 9}],
+        }
+    ]
     found = marinade("diff", TINY, "--set", "midtrain.learning_rate=0.5", "--json")
     assert found.code == 1 and [cause["step"] for cause in found.json["causes"]] == ["hero/midtrain"]
     location = run.json["steps"]["hero/report"]["location"]

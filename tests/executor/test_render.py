@@ -72,7 +72,13 @@ PLAN = Plan(
         ),
         planned("hero/midtrain", "run", Reason(kind="config", path="midtrain.learning_rate", old=None, new=0.001)),
         planned("hero/sft", "run", Reason(kind="input", step="hero/midtrain")),
-        planned("hero/eval", "maybe", Reason(kind="unreachable", path="gs://b/x", new="timed out")),
+        planned("hero/data", "maybe", Reason(kind="unreachable", path="url", new="gs://b/x: timed out")),
+        planned(
+            "hero/eval",
+            "maybe",
+            *(Reason(kind="unreachable", path=f"data.{i}", step=f"raw/{i % 3}", new="gs://b/x") for i in range(6)),
+            Reason(kind="new"),
+        ),
         planned("hero/report", "run", Reason(kind="new")),
         planned("hero/export", "halted", Reason(kind="failed", new="loss spike at step 120")),
         planned(

@@ -38,7 +38,9 @@ def test_a_gang_larger_than_the_machine_shows_both_sides() -> None:
         gb200_nvl72().gang(hosts=18)
 
 
-@pytest.mark.parametrize(("devices", "shape"), [(4, (1, 1)), (32, (1, 8)), (64, (1, 16)), (128, (2, 16)), (704, (11, 16))])
+@pytest.mark.parametrize(
+    ("devices", "shape"), [(4, (1, 1)), (32, (1, 8)), (64, (1, 16)), (128, (2, 16)), (704, (11, 16))]
+)
 def test_split_fills_a_rack_before_the_next(devices: int, shape: tuple[int, int]) -> None:
     gang = gb200_nvl72().split(devices)
     assert ((gang.groups, gang.hosts), gang.devices) == (shape, devices)

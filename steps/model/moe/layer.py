@@ -13,6 +13,8 @@ Letters: T tokens (of all devices outside of `shard_map`, of this one inside), D
 token, l width that experts work at.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -35,17 +37,8 @@ __all__ = ["MoEStats", "MoEWeights", "moe"]
 DATA_AXIS, EXPERT_AXIS = "data", "expert"
 AXES = (DATA_AXIS, EXPERT_AXIS)
 
-_WEIGHT_SPECS = MoEWeights(
-    router=P(),
-    latent_down=P(),
-    latent_norm=P(),
-    latent_up=P(),
-    w_gate_up=P(EXPERT_AXIS),
-    w_down=P(EXPERT_AXIS),
-    shared_gate_up=P(),
-    shared_down=P(),
-)
-"""Where each array lives, without the layers' leading axis."""
+SPREAD_OVER_EXPERTS = ("w_gate_up", "w_down")
+"""The arrays whose first axis (without the layers' axis) is spread over the expert axis; all others are everywhere."""
 
 
 def moe(
@@ -67,7 +60,7 @@ def moe(
         return _on_device(x, valid, weights, bias, config)
 
     return jax.shard_map(
-        on_device, mesh=mesh, in_specs=(P(AXES), P(AXES), _WEIGHT_SPECS, P()), out_specs=(P(AXES), P())
+        on_device, mesh=mesh, in_specs=(P(AXES), P(AXES), _specs(weights), P()), out_specs=(P(AXES), P())
     )(x, valid, weights, bias)
 
 
@@ -162,6 +155,13 @@ def _measure(
     )
 
 
+def _specs(weights: MoEWeights) -> Any:
+    """The partition spec of every array."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: P(EXPERT_AXIS) if path[-1].name in SPREAD_OVER_EXPERTS else P(), weights
+    )
+
+
 def _check(num_tokens: int, config: ModelConfig, mesh: Mesh) -> None:
     if tuple(mesh.axis_names) != AXES or mesh.shape[EXPERT_AXIS] != config.expert_parallel:
         raise ValueError(
@@ -173,5 +173,6 @@ def _check(num_tokens: int, config: ModelConfig, mesh: Mesh) -> None:
     if num_tokens % (data * expert):
         raise ValueError(
             f"moe: tokens are spread evenly over {DATA_AXIS} and {EXPERT_AXIS}: tokens({num_tokens}) % ({DATA_AXIS}"
-            f"({data}) * {EXPERT_AXIS}({expert})) = {num_tokens % (data * expert)}, not 0. Change the batch or the mesh."
+            f"({data}) * {EXPERT_AXIS}({expert})) = {num_tokens % (data * expert)}, not 0. Change the batch or the "
+            f"mesh."
         )

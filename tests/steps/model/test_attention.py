@@ -68,7 +68,7 @@ def ours(x: np.ndarray, weights: AttentionWeights, is_global: bool, config: Mode
 
 
 def by_hand(x: np.ndarray, weights: AttentionWeights, is_global: bool, config: ModelConfig) -> np.ndarray:
-    """The same in fp64 from the words of HERO.md section 1, with a loop over sequences, heads and queries."""
+    """The same in fp64 from the words of docs/hero.md, section 1, with a loop over sequences, heads and queries."""
     w = {f.name: np.asarray(getattr(weights, f.name), np.float64) for f in dataclasses.fields(weights)}
     size = config.head_dim
     out = np.zeros((BATCH, LENGTH, config.num_heads * size))

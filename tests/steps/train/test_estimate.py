@@ -102,9 +102,7 @@ def test_what_does_not_divide_is_refused_with_the_equation() -> None:
     with pytest.raises(ValueError, match=r"batch_size\(11000\) % devices\(704\) = 440"):
         estimate(HERO, steps=1, batch_size=11_000, machine=MACHINE, gang=GANG)
     with pytest.raises(ValueError, match="expert axis must stay inside a rack"):
-        estimate(
-            dataclasses.replace(HERO, expert_parallel=128), steps=1, batch_size=BATCH, machine=MACHINE, gang=GANG
-        )
+        estimate(dataclasses.replace(HERO, expert_parallel=128), steps=1, batch_size=BATCH, machine=MACHINE, gang=GANG)
 
 
 def test_laptop() -> None:

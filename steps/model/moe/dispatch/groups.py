@@ -56,6 +56,6 @@ def locate(sizes: Int[Array, " G"], num_places: int) -> tuple[Int[Array, " N"], 
 
 
 def _num_below(ascending: Int[Array, " N"], bounds: Int[Array, " M"]) -> Int[Array, " M"]:
-    """How many of `ascending` are below each bound: by comparing all with all while that is cheap, else by bisection."""
+    """How many of `ascending` are below each bound: by comparing all with all while that is cheap."""
     method = "compare_all" if ascending.size * bounds.size <= _CHEAP_COMPARISONS else "scan_unrolled"
     return jnp.searchsorted(ascending, bounds, side="left", method=method).astype(jnp.int32)

@@ -1,12 +1,14 @@
 """The layer against the dense reference: outputs, every gradient, drops, and what it measures."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from steps.model.moe.dispatch import movement
 from steps.model.moe.layer import moe
 from steps.model.moe.plan import Limits, make_plan
 from steps.model.moe.reference import combine_gates, dense_moe
@@ -20,24 +22,40 @@ QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
 slow = pytest.mark.slow
 
 
-def value_and_gradients(layer, case):
-    """The loss, its gradients by x and all weights, and the layer's output (and statistics)."""
+@functools.cache
+def compiled(layer):
+    """(x, weights, valid, bias, cotangent, ...) -> loss, gradients by x and all weights, output (and statistics)."""
 
-    def loss(x, weights):
-        out = layer(x, weights)
-        return jnp.sum((out[0] if isinstance(out, tuple) else out) * case.cotangent), out
+    def loss(x, weights, valid, bias, cotangent, *more):
+        out = layer(x, valid, weights, bias, *more)
+        return jnp.sum((out[0] if isinstance(out, tuple) else out) * cotangent), out
 
-    compiled = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), compiler_options=QUICK_TO_COMPILE)
-    (value, out), gradients = compiled(case.x, case.weights)
+    return jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), compiler_options=QUICK_TO_COMPILE)
+
+
+def value_and_gradients(layer, case, *more):
+    (value, out), gradients = compiled(layer)(case.x, case.weights, case.valid, case.bias, case.cotangent, *more)
     return value, gradients, out
 
 
+@functools.cache
+def expert_parallel(config, mesh, unused):
+    """The layer; `unused`, what unused places hold, is built into the program and so belongs to what is cached."""
+    return lambda x, valid, weights, bias: moe(x, valid, weights, bias, config, mesh)
+
+
+@functools.cache
+def reference(config):
+    return lambda x, valid, weights, bias, kept: dense_moe(x, valid, weights, bias, config, kept)
+
+
 def ours(case, mesh):
-    return value_and_gradients(lambda x, w: moe(x, case.valid, w, case.bias, case.config, mesh), case)
+    return value_and_gradients(expert_parallel(case.config, mesh, str(movement.UNUSED)), case)
 
 
 def dense(case, kept=None):
-    return value_and_gradients(lambda x, w: dense_moe(x, case.valid, w, case.bias, case.config, kept), case)
+    one_device = dataclasses.replace(case.config, expert_parallel=1, capacity_factor=None, pair_capacity_factor=None)
+    return value_and_gradients(reference(one_device), case, kept)
 
 
 def assert_equal_arrays(ours, theirs, tolerance=TOLERANCE):
@@ -119,9 +137,7 @@ def test_everything_to_one_device(make_case, make_mesh, poisoned, expert):
     assert int(stats.sender_dropped) == 0
 
 
-@pytest.mark.parametrize(
-    ("capacity_factor", "pair_capacity_factor"), [(0.8, 1.1), pytest.param(None, 0.5, marks=slow)]
-)
+@pytest.mark.parametrize(("capacity_factor", "pair_capacity_factor"), [(0.8, 1.1), pytest.param(None, 0.5, marks=slow)])
 def test_drops_of_both_kinds(make_case, make_mesh, poisoned, capacity_factor, pair_capacity_factor):
     """What is kept is worked on as ever; what is dropped adds nothing and gets no gradient."""
     case = make_case(
@@ -189,9 +205,7 @@ def test_equal_at_every_degree(make_case, make_mesh):
 def test_bit_equal_on_repeat_and_under_remat(make_case, make_mesh):
     case, mesh = make_case(expert_parallel=2, capacity_factor=1.0), make_mesh(1, 2)
 
-    def layer(x, weights):
-        return moe(x, case.valid, weights, case.bias, case.config, mesh)
-
+    layer = expert_parallel(case.config, mesh, str(movement.UNUSED))
     first, again = value_and_gradients(layer, case), value_and_gradients(layer, case)
     recomputed = value_and_gradients(jax.checkpoint(layer), case)
     assert_equal_arrays(again, first, tolerance=0)
@@ -206,18 +220,16 @@ def test_layers_scanned_over(make_case, make_mesh):
     stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), case.weights)
     biases = jnp.stack([case.bias, -case.bias])
 
-    def scanned(x, weights):
-        return jax.lax.scan(
-            lambda x, layer: moe(x, case.valid, *layer, case.config, mesh), x, (weights, biases)
-        )
+    def scanned(x, valid, weights, biases):
+        return jax.lax.scan(lambda x, layer: moe(x, valid, *layer, case.config, mesh), x, (weights, biases))
 
-    def called(x, weights):
+    def called(x, valid, weights, biases):
         for layer in range(2):
             these = jax.tree.map(lambda leaf, layer=layer: leaf[layer], weights)
-            x = dense_moe(x, case.valid, these, biases[layer], case.config)
+            x = dense_moe(x, valid, these, biases[layer], case.config)
         return x
 
-    case = dataclasses.replace(case, weights=stacked)
+    case = dataclasses.replace(case, weights=stacked, bias=biases)
     _, gradients, (out, stats) = value_and_gradients(scanned, case)
     _, dense_gradients, dense_out = value_and_gradients(called, case)
     assert_equal_arrays((out, gradients), (dense_out, dense_gradients), tolerance=2e-5)
@@ -229,12 +241,16 @@ def test_bf16_is_as_exact_as_the_dense_layer(make_case, make_mesh):
     case = make_case(dtype="bfloat16", expert_parallel=2)
     _, gradients, (out, _) = ours(case, make_mesh(1, 2))
     _, dense_gradients, dense_out = dense(case)
-    exact = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf, vars(case) | {"config": None})
+    exact = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf, vars(case) | {"config": None}
+    )
     _, exact_gradients, exact_out = dense(dataclasses.replace(case, **(exact | {"config": case.config})))
 
     def errors(arrays):
         leaves = zip(jax.tree.leaves(arrays), jax.tree.leaves((exact_out, exact_gradients)), strict=True)
-        return [np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max() / np.abs(b).max() for a, b in leaves]
+        return [
+            np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max() / np.abs(b).max() for a, b in leaves
+        ]
 
     for error, dense_error in zip(errors((out, gradients)), errors((dense_out, dense_gradients)), strict=True):
         assert error <= 4 * dense_error + 1e-3
@@ -246,7 +262,7 @@ def test_not_finite_logits_are_seen(make_case, make_mesh):
     case, mesh = make_case(expert_parallel=2), make_mesh(1, 2)
     token = int(np.flatnonzero(np.asarray(case.valid))[3])
     case = dataclasses.replace(case, x=case.x.at[token, 0].set(jnp.inf))
-    out, stats = jax.jit(lambda x: moe(x, case.valid, case.weights, case.bias, case.config, mesh))(case.x)
+    _, _, (out, stats) = ours(case, mesh)
     assert np.isnan(np.asarray(out)[token]).all()
     assert np.isfinite(np.delete(np.asarray(out), token, axis=0)).all()
     assert int(stats.nonfinite) == 1 and np.isfinite(stats.next_bias).all()

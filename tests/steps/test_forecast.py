@@ -1,0 +1,85 @@
+"""The forecast step: what it writes from the rungs' histories."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from steps.forecast import ForecastConfig, fit_forecast
+from steps.published import COMPLETE_RUNGS, HERO_FLOPS, PARTIAL_RUNG
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def history(path: Path, *, hidden: int, flops: float, law, until: int = 20) -> str:
+    """A rung's history whose loss at progress g is law(C g), measured at each 5% up to mark `until`."""
+    evals = [
+        {
+            "step": n,
+            "progress": n / 20,
+            "tokens": n,
+            "macro_loss": law(flops * n / 20),
+            "losses": {},
+            "bits_per_byte": {},
+        }
+        for n in range(1, until + 1)
+    ]
+    path.write_text(json.dumps({"run": {"hidden": hidden, "flops_without_lm_head": flops}, "evals": evals}))
+    return str(path)
+
+
+def law(flops: float) -> float:
+    return 1.5 + 30 * flops**-0.1
+
+
+def forecast_from(tmp_path: Path, rungs: list[str], target: int) -> dict:
+    result = fit_forecast(ForecastConfig(rungs=tuple(rungs), target_flops=target), str(tmp_path))
+    written = json.loads((tmp_path / "forecast.json").read_text())
+    assert result == {key: written[key] for key in result}
+    assert (tmp_path / "forecast.png").read_bytes().startswith(PNG)
+    return written
+
+
+def test_every_mark_is_predicted_on_an_exact_law(tmp_path: Path) -> None:
+    rungs = [
+        history(tmp_path / f"{h}.json", hidden=h, flops=flops, law=law)
+        for h, flops in ((80, 4e11), (48, 1e11), (64, 2e11))  # in any order
+    ]
+    written = forecast_from(tmp_path, rungs, target=10**12)
+    assert [mark["progress"] for mark in written["marks"]] == [n / 20 for n in range(1, 21)]
+    for mark in written["marks"]:
+        expected = law(1e12 * mark["progress"])
+        assert [mark["loss"], mark["low"], mark["high"]] == pytest.approx([expected] * 3, rel=1e-9)
+        assert [point["hidden"] for point in mark["points"]] == [48, 64, 80]
+    assert written["final"]["loss"] == written["marks"][-1]["loss"]
+    assert written["extrapolation_factor"] == pytest.approx(2.5)
+    backtest = written["backtest"]
+    assert (backtest["hidden"], backtest["factor"]) == (80, 2.0)
+    assert backtest["predicted"] == pytest.approx(law(4e11))
+    assert backtest["relative_error"] == pytest.approx(0, abs=1e-9)
+
+
+def test_published_ladder_through_the_step(tmp_path: Path) -> None:
+    """Only the ends are public, so each rung's curve is flat; the last mark is what counts."""
+    rungs = [
+        history(tmp_path / f"{rung.name}.json", hidden=0, flops=rung.flops, law=lambda _, rung=rung: rung.loss)
+        for rung in (*COMPLETE_RUNGS, PARTIAL_RUNG)
+    ]
+    assert forecast_from(tmp_path, rungs[:3], int(HERO_FLOPS))["final"]["loss"] == pytest.approx(2.0415, abs=5e-5)
+    assert forecast_from(tmp_path, rungs, int(HERO_FLOPS))["final"]["loss"] == pytest.approx(2.040, abs=5e-4)
+
+
+def test_a_partial_rung_is_extended_and_said_to_be(tmp_path: Path) -> None:
+    rungs = [
+        history(tmp_path / "a.json", hidden=48, flops=1e11, law=law),
+        history(tmp_path / "b.json", hidden=64, flops=2e11, law=law, until=16),
+    ]
+    written = forecast_from(tmp_path, rungs, target=4 * 10**11)
+    assert [(rung["reached"], rung["extended"]) for rung in written["rungs"]] == [(1.0, False), (0.8, True)]
+    assert written["rungs"][1]["losses"][-1] == pytest.approx(law(2e11), rel=0.01)
+    assert written["backtest"] is None
+
+
+def test_one_rung_is_not_a_ladder() -> None:
+    with pytest.raises(ValueError, match="two or more rungs, found 1"):
+        ForecastConfig(rungs=("a",), target_flops=1)

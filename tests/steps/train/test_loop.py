@@ -1,0 +1,192 @@
+"""Training as a user sees it: resumed, split into phases, forked; always the same run.
+
+Each case trains a two-layer model for a few steps on a corpus of a few kilobytes.
+"""
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from executor.context import StepContext, enter
+from steps.conversations import ConversationConfig
+from steps.corpus import CorpusConfig, FileSource, collect
+from steps.mixture import MixtureConfig, Stage
+from steps.model.config import ModelConfig
+from steps.tokenize import TokenizeConfig, tokenize
+from steps.tokenizer import TokenizerConfig, train_tokenizer
+from steps.train.config import CheckpointConfig, EvaluationConfig, OptimizerConfig, TrackerConfig, TrainConfig
+from steps.train.history import History
+from steps.train.schedule import ScheduleConfig
+from steps.train.step import train
+
+MODEL = ModelConfig.of_family(
+    hidden=16, num_layers=2, vocab_size=300, head_dim=8, num_experts=4, top_k=2, window=16, sequence_length=32,
+    gated_norm_rank=4, expert_parallel=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Two domains of invented sentences, tokenized, and a handful of question and answer pairs."""
+    root = tmp_path_factory.mktemp("data")
+    words = "the a small large model token expert router gate norm learns drops keeps reads writes one two".split()
+    draw = random.Random(0)
+    for domain in ("left", "right"):
+        lines = [json.dumps({"text": " ".join(draw.choices(words, k=60))}) for _ in range(300)]
+        (root / f"{domain}.jsonl").write_text("\n".join(lines))
+    sources = {domain: FileSource(files=str(root / f"{domain}.jsonl")) for domain in ("left", "right")}
+    collect(CorpusConfig(domains=sources), str(root / "corpus"))
+    documents = {domain: str(root / "corpus" / domain) for domain in sources}
+    train_tokenizer(TokenizerConfig(documents=documents, vocab_size=300), str(root / "tokenizer"))
+    for domain, location in documents.items():
+        tokenize(TokenizeConfig(documents=location, tokenizer=str(root / "tokenizer")), str(root / "tokens" / domain))
+    (root / "pairs").mkdir()
+    for split in ("train", "validation"):
+        pairs = [{"question": f"what is {word}?", "answer": f"{word} is a word"} for word in words]
+        (root / "pairs" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    return root
+
+
+def config_of(folder: Path, **changes) -> TrainConfig:
+    mixture = MixtureConfig(
+        components={domain: str(folder / "tokens" / domain) for domain in ("left", "right")},
+        stages=(
+            Stage(start_step=0, weights={"left": 0.75, "right": 0.25}),
+            Stage(start_step=8, weights={"left": 0.25, "right": 0.75}),
+        ),
+        block_size=8,
+    )
+    base = TrainConfig(
+        model=MODEL,
+        data=mixture,
+        optimizer=OptimizerConfig(learning_rate=0.02, adam_learning_rate=0.01),
+        schedule=ScheduleConfig(horizon_steps=12),
+        batch_size=8,
+        until_step=12,
+        evaluation=EvaluationConfig(marks=3, sequences_per_domain=8),
+        checkpoint=CheckpointConfig(permanent_every=4, rolling_seconds=1e9),
+        trackers=TrackerConfig(every=1),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def run(config: TrainConfig, output: Path, **context) -> History:
+    """Train as the engine would call it; return the history that was written."""
+    published: list[int] = []
+    enter(
+        StepContext(name="t", output=str(output), on_publish=lambda at, part, result: published.append(at), **context)
+    )
+    try:
+        train(config, str(output))
+    finally:
+        enter(None)
+    return History.read(str(output / "history.json"))
+
+
+@pytest.fixture(scope="module")
+def unbroken(data, tmp_path_factory) -> tuple[Path, History]:
+    output = tmp_path_factory.mktemp("unbroken")
+    return output, run(config_of(data), output, log_dir=str(output / "log"))
+
+
+def test_it_learns_and_measures(unbroken):
+    output, history = unbroken
+    assert history.losses[-1] < history.losses[0] - 0.25
+    assert [evaluation.step for evaluation in history.evals] == [4, 8, 12]
+    assert [evaluation.progress for evaluation in history.evals] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert set(history.evals[-1].losses) == {"left", "right"}
+    assert history.assignments == [8 * 32 * 2 * 2] * 12  # sequences x tokens x top_k x layers
+    rows = [json.loads(line) for line in (output / "log" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    named = {"train/loss", "grad/norm/total", "moe/drop_fraction", "train/router/bias_max", "mixture/weight/left"}
+    assert named <= set(rows[0])
+    assert [row["mixture/stage"] for row in rows] == [0] * 8 + [1] * 4
+    assert (rows[0]["mixture/weight/left"], rows[-1]["mixture/weight/left"]) == (0.75, 0.25)
+
+
+def test_a_killed_run_resumes_bit_for_bit(data, unbroken, tmp_path):
+    """The first attempt stops at a milestone and leaves its folder; the second finds the checkpoint in it."""
+    first = run(config_of(data), tmp_path / "first", stop_at=4)
+    assert first.steps == 4
+    second = run(config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),))
+    assert second == unbroken[1]
+
+
+def test_a_half_written_checkpoint_is_never_chosen(data, unbroken, tmp_path):
+    run(config_of(data), tmp_path / "first", stop_at=8)
+    (tmp_path / "first" / "checkpoints" / "step-8" / "metadata.json").unlink()
+    second = run(config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),))
+    assert second == unbroken[1]
+
+
+def test_phases_are_one_run(data, unbroken, tmp_path):
+    """Pretrain to step 8 and midtrain from there equal the run in one step: data, schedule, moments, router bias."""
+    whole = config_of(data)
+    pretrain = dataclasses.replace(
+        whole, until_step=8, data=dataclasses.replace(whole.data, stages=whole.data.stages[:1])
+    )
+    run(pretrain, tmp_path / "pretrain")
+    midtrain = dataclasses.replace(
+        whole,
+        start=str(tmp_path / "pretrain" / "checkpoints" / "step-8"),
+        start_step=8,
+        data=dataclasses.replace(whole.data, stages=whole.data.stages[1:]),
+    )
+    assert run(midtrain, tmp_path / "midtrain") == unbroken[1]
+
+
+def test_midtrain_with_its_own_rate_shares_the_past_and_not_the_future(data, unbroken, tmp_path):
+    whole = config_of(data)
+    changed = dataclasses.replace(
+        whole,
+        start=str(unbroken[0] / "checkpoints" / "step-8"),
+        start_step=8,
+        data=dataclasses.replace(whole.data, stages=whole.data.stages[1:]),
+        schedule=dataclasses.replace(whole.schedule, learning_rate=0.001, phase_start=8),
+    )
+    history = run(changed, tmp_path)
+    assert history.losses[:9] == unbroken[1].losses[:9]
+    assert history.losses[9:] != unbroken[1].losses[9:]
+
+
+def test_fine_tuning_takes_weights_and_begins_anew(data, unbroken, tmp_path):
+    tuning = config_of(
+        data,
+        data=ConversationConfig(pairs=str(data / "pairs"), tokenizer=str(data / "tokenizer")),
+        schedule=ScheduleConfig(horizon_steps=6),
+        until_step=6,
+        initial=str(unbroken[0] / "checkpoints" / "step-12"),
+        evaluation=EvaluationConfig(marks=1, sequences_per_domain=8),
+    )
+    history = run(tuning, tmp_path)
+    assert history.steps == 6
+    assert history.losses[-1] < history.losses[0]
+    assert set(history.evals[-1].losses) == {"answers"}
+
+
+def test_a_loss_that_is_not_finite_stops_and_says_where(data, tmp_path):
+    wild = config_of(data, optimizer=OptimizerConfig(learning_rate=1e30, adam_learning_rate=1e30))
+    with pytest.raises(FloatingPointError, match=r"loss of step \d+ is (nan|inf)"):
+        run(wild, tmp_path)
+
+
+def test_a_start_at_another_step_than_declared_is_refused(data, unbroken, tmp_path):
+    wrong = config_of(data, start=str(unbroken[0] / "checkpoints" / "step-4"), start_step=8)
+    with pytest.raises(ValueError, match="start_step is 8"):
+        run(wrong, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"until_step": 13}, "within the horizon"),
+        ({"start_step": 4}, "belong together"),
+        ({"batch_size": 7}, r"batch_size\(7\) % expert_parallel\(2\) = 1"),
+    ],
+)
+def test_wrong_configs_are_refused(data, changes, message):
+    with pytest.raises(ValueError, match=message):
+        config_of(data, **changes)
