@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from executor.changes import code_drift, payload_changes
 from executor.errors import MarinadeError, UsageError
 from executor.external import is_raw, look
-from executor.graph import Graph
+from executor.graph import Graph, InputRef
 from executor.plan import Action, Plan, PlannedStep, Reason
 from executor.record import MilestoneRecord, Record, RunRecord
 from executor.results import Results
@@ -181,15 +181,22 @@ class _Planner:
             self._settle_wave(wave, whole, wanted)
             following: list[str] = []
             for name in wave:
-                if name not in self.hits:
-                    continue
                 for consumer in self.graph.consumers[name]:
-                    references = [ref for ref in self.graph.inputs[consumer] if ref.step == name]
-                    if consumer in chosen and not all(ref.execution_only for ref in references):
+                    references = [
+                        ref for ref in self.graph.inputs[consumer] if ref.step == name and not ref.execution_only
+                    ]
+                    if consumer in chosen and references and all(self._is_known(ref) for ref in references):
                         left[consumer] -= 1
                         if left[consumer] == 0:
                             following.append(consumer)
             wave = following
+
+    def _is_known(self, reference: InputRef) -> bool:
+        """True where an input can be read now: a milestone of an unfinished step, too."""
+        try:
+            return bool(self.results.digest(reference))
+        except MarinadeError:  # the part is not there; the consumer's own turn says so
+            return True
 
     def _settle_wave(self, wave: list[str], whole: set[str], wanted: dict[str, set[int]]) -> None:
         unknown: dict[str, str] = {}
@@ -226,8 +233,7 @@ class _Planner:
         if name in self.forced or name in self.missing:
             if record is not None:
                 self.superseded[name] = record.attempt
-            if name in self.forced:
-                result.milestones = {}
+            result.milestones = {}
             return
         if record is not None:
             result.record = record

@@ -99,7 +99,10 @@ def run_experiment(
                 raise MarinadeError(
                     f"step {step.name} needs several hosts at once, which this version cannot start yet"
                 )
-        store.write_run(record)
+        try:
+            store.write_run(record)
+        except OSError as error:
+            raise MarinadeError(f"the run cannot be put on record under {store.prefix}: {error}; nothing was started") from error
         tell(Planned(plan=prepared.plan, run_id=run_id))
         from executor.scheduler import Scheduler
 
@@ -120,7 +123,11 @@ def run_experiment(
         if close is not None:
             close()
     ordered = {step.name: outcomes[step.name] for step in prepared.plan.steps}
-    store.write_run(dataclasses.replace(record, ended=now(), outcome={n: _summary(o) for n, o in ordered.items()}))
+    ended = dataclasses.replace(record, ended=now(), outcome={n: _summary(o) for n, o in ordered.items()})
+    try:
+        store.write_run(ended)
+    except OSError as error:  # the artifacts are what counts; what went wrong with them is in the outcome
+        print(f"the end of run {run_id} is not on record: {error}", file=sys.stderr)
     return RunOutcome(
         plan=prepared.plan,
         run_id=run_id,

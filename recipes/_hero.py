@@ -1,117 +1,24 @@
-"""The hero's family: settings that describe a run at any scale, and the steps every recipe of it shares.
+"""The hero's family: settings that describe a run at any scale, its shapes and horizons.
 
-A scale is data. `full` is the real run (HERO figures: 18.005T tokens in 390,251 steps of 11,264 x 4,096); `laptop` is
+A scale is data. `full` is the real run (docs/hero.md: 18.005T tokens in 390,251 steps of 11,264 x 4,096); `laptop` is
 the same pipeline on two cores and the interpreter's own library. A variant changes settings, never this file.
 """
 
 import dataclasses
-import platform
-from typing import Literal
 
-from executor import Resources, Step, adopt
 from infra.topology import Machine, gb200_nvl72, laptop
-from steps.corpus import CorpusConfig, FileSource, InterpreterSource, collect
+from recipes._settings import (
+    DataSettings,
+    FineTuneSettings,
+    MidtrainSettings,
+    MixtureSettings,
+    RunSettings,
+    ShapeSettings,
+)
 from steps.ladder import TOKENS_PER_ACTIVE, Heuristic, aligned_step, rung_steps
-from steps.mixture import MixtureConfig, Stage
 from steps.model.config import ModelConfig
-from steps.tokenize import TokenizeConfig, tokenize
-from steps.tokenizer import PretrainedTokenizerConfig, TokenizerConfig, import_tokenizer, train_tokenizer
-from steps.train.config import CheckpointConfig, EvaluationConfig, TrackerConfig, TrainConfig
-from steps.train.estimate import HERO, HERO_MFU, LAPTOP, LAPTOP_MFU, RUNG_MFU, estimate
-from steps.train.schedule import ScheduleConfig
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """Where text comes from.
-
-    Attributes:
-        domains: names of the mixture's components.
-        root: folder or URL with `{domain}/` folders of JSON lines; empty reads the interpreter's own library.
-        pattern: files below each domain's folder.
-        tokenizer, tokenizer_revision: Hugging Face id of a tokenizer and its commit or tag; empty trains one.
-        vocab_size: entries of the tokenizer.
-    """
-
-    domains: tuple[str, ...]
-    root: str = ""
-    pattern: str = "*.jsonl.zst"
-    tokenizer: str = ""
-    tokenizer_revision: str = "main"
-    vocab_size: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MixtureSettings:
-    """Weights of the run's data, each a share per domain.
-
-    Attributes:
-        initial: from the first step.
-        swapped: from `swap_step`, where a recipe swaps the mixture.
-        cooldown: over the last part of the run, with or without the swap.
-        cooldown_from: progress at which the cooldown begins, aligned down to a mixture block.
-        block_size: sequences over which the weights are realised exactly.
-    """
-
-    initial: dict[str, float]
-    swapped: dict[str, float]
-    cooldown: dict[str, float]
-    cooldown_from: float = 0.8
-    swap_step: int
-    block_size: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """One model of the family and how long it trains.
-
-    Attributes:
-        racks: racks it trains on, where the machine has racks.
-        steps: optimizer steps; None follows the ladder's rule from the active parameters.
-        mfu: share of the machine's peak that `estimate` reckons with.
-    """
-
-    hidden: int
-    num_layers: int
-    batch_size: int
-    racks: int = 1
-    steps: int | None = None
-    mfu: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShapeSettings:
-    """What all models of the family share; see `ModelConfig`."""
-
-    head_dim: int = 128
-    num_experts: int = 384
-    top_k: int = 8
-    window: int = 2048
-    sequence_length: int = 4096
-    gated_norm_rank: int = 128
-    capacity_factor: float = 1.15
-    expert_parallel: int = 64
-    compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MidtrainSettings:
-    """The cooldown. `learning_rate` replaces the schedule's value at its first step; None keeps the schedule."""
-
-    learning_rate: float | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuneSettings:
-    """Supervised fine-tuning on question and answer pairs; at full scale this project's own choice.
-
-    Attributes:
-        learning_rate_ratio: peak over the pretraining peak.
-    """
-
-    steps: int
-    batch_size: int
-    learning_rate_ratio: float = 0.1
+from steps.train.config import CheckpointConfig, EvaluationConfig, TrackerConfig
+from steps.train.estimate import HERO_MFU, LAPTOP_MFU, RUNG_MFU
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,7 +74,9 @@ def model_of(settings: HeroSettings, run: RunSettings) -> ModelConfig:
         capacity_factor=shape.capacity_factor,
         expert_parallel=shape.expert_parallel,
     )
-    return dataclasses.replace(model, compute_dtype=shape.compute_dtype)
+    return dataclasses.replace(
+        model, compute_dtype=shape.compute_dtype, pair_capacity_factor=shape.pair_capacity_factor
+    )
 
 
 def horizon_of(settings: HeroSettings, run: RunSettings) -> int:
@@ -189,124 +98,6 @@ def cooldown_of(settings: HeroSettings, run: RunSettings) -> int:
         batch_size=run.batch_size,
         block_size=settings.mixture.block_size,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Data:
-    """The steps that make tokens."""
-
-    corpus: Step
-    tokenizer: Step
-    tokens: dict[str, Step]
-
-
-def data_steps(settings: HeroSettings) -> Data:
-    """Corpus, tokenizer, and one token artifact per domain."""
-    data, resources = settings.data, data_resources(settings)
-    corpus = Step(
-        "corpus",
-        collect,
-        CorpusConfig(domains={name: _source(data, name) for name in data.domains}),
-        resources=resources,
-    )
-    documents = {name: corpus / name for name in data.domains}
-    if data.tokenizer:
-        config = PretrainedTokenizerConfig(id=data.tokenizer, revision=data.tokenizer_revision)
-        tokenizer = Step("tokenizer", import_tokenizer, config, resources=resources)
-    else:
-        config = TokenizerConfig(documents=documents, vocab_size=data.vocab_size)
-        tokenizer = Step("tokenizer", train_tokenizer, config, resources=resources)
-    tokens = {
-        name: Step(
-            f"tokens/{name}",
-            tokenize,
-            TokenizeConfig(documents=documents[name], tokenizer=tokenizer),
-            resources=resources,
-        )
-        for name in data.domains
-    }
-    return Data(corpus=corpus, tokenizer=tokenizer, tokens=tokens)
-
-
-def _source(data: DataSettings, domain: str) -> InterpreterSource | FileSource:
-    if data.root:
-        return FileSource(files=adopt(f"{data.root.rstrip('/')}/{domain}/{data.pattern}"))
-    return InterpreterSource(kind=domain, python_version=platform.python_version())  # pyright: ignore[reportArgumentType]
-
-
-def training_of(
-    settings: HeroSettings, run: RunSettings, tokens: dict[str, Step], weights: dict[int, dict[str, float]]
-) -> TrainConfig:
-    """A whole run in one step; its phases replace start, end and stages.
-
-    `weights` maps the step from which they hold to the mixture's weights.
-    """
-    model = model_of(settings, run)
-    horizon = horizon_of(settings, run)
-    tokens_per_batch = run.batch_size * model.sequence_length
-    return TrainConfig(
-        model=model,
-        data=MixtureConfig(
-            components=tokens, stages=stages_of(weights), block_size=settings.mixture.block_size, seed=settings.seed
-        ),
-        optimizer=settings.heuristic.optimizer(
-            tokens=horizon * tokens_per_batch, hidden=run.hidden, tokens_per_batch=tokens_per_batch
-        ),
-        schedule=ScheduleConfig(horizon_steps=horizon),
-        batch_size=run.batch_size,
-        until_step=horizon,
-        seed=settings.seed,
-        evaluation=settings.evaluation,
-        checkpoint=settings.checkpoint,
-        trackers=settings.trackers,
-    )
-
-
-def stages_of(weights: dict[int, dict[str, float]]) -> tuple[Stage, ...]:
-    return tuple(Stage(start_step=step, weights=shares) for step, shares in weights.items())
-
-
-def estimated(settings: HeroSettings, run: RunSettings, config: TrainConfig) -> TrainConfig:
-    """The config with what its own part of the run takes on the machine meant, for `estimate`."""
-    machine = settings.machine
-    figures = estimate(
-        config.model,
-        steps=config.until_step - config.start_step,
-        batch_size=config.batch_size,
-        machine=machine,
-        gang=machine.gang(racks=min(run.racks, machine.racks)),
-        precision=HERO if machine.accelerator else LAPTOP,
-        mfu=run.mfu,
-    )
-    return dataclasses.replace(config, estimated=dict(figures))
-
-
-def training_resources(settings: HeroSettings, run: RunSettings, *, cpus: int) -> Resources:
-    """A gang over whole racks where the machine has accelerators, else one process with virtual devices."""
-    machine = settings.machine
-    if not machine.accelerator:
-        return Resources(cpus=cpus, environment=_virtual_devices(machine))
-    gang = machine.gang(racks=run.racks)
-    return Resources(
-        cpus=machine.host_cpus,
-        gpus=gang.devices_per_host,
-        memory_gib=machine.host_memory_bytes / 2**30,
-        hosts=gang.hosts,
-        groups=gang.groups,
-        colocate=machine.rack_label,
-        accelerator=machine.accelerator,
-    )
-
-
-def data_resources(settings: HeroSettings) -> Resources:
-    """One core; on a laptop the same environment as training, so that a worker serves both."""
-    machine = settings.machine
-    return Resources() if machine.accelerator else Resources(environment=_virtual_devices(machine))
-
-
-def _virtual_devices(machine: Machine) -> dict[str, str]:
-    flag = f"--xla_force_host_platform_device_count={machine.devices_per_host}"
-    return {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
 
 
 def laptop_settings() -> HeroSettings:
@@ -331,6 +122,7 @@ def laptop_settings() -> HeroSettings:
             sequence_length=256,
             gated_norm_rank=8,
             capacity_factor=1.25,
+            pair_capacity_factor=None,
             expert_parallel=2,
             compute_dtype="float32",
         ),

@@ -4,17 +4,16 @@
     marinade plan recipes/hero_535b.py --scale full   # the run of 535B parameters, planned
 
 The hero waits for the forecast, so that what was predicted is on record before it starts; the forecast changes
-nothing in it. Shapes, scales and what all recipes of the family share stand in `recipes/_hero.py`.
+nothing in it. Shapes and scales stand in `recipes/_hero.py`, what all recipes of the
+family share in `recipes/_phases.py`.
 """
 
 import dataclasses
 
 from executor import Experiment, Step, adopt, main
-from recipes._hero import (
+from recipes._hero import HeroSettings, cooldown_of
+from recipes._phases import (
     Data,
-    HeroSettings,
-    RunSettings,
-    cooldown_of,
     data_resources,
     data_steps,
     estimated,
@@ -22,6 +21,7 @@ from recipes._hero import (
     training_of,
     training_resources,
 )
+from recipes._settings import RunSettings
 from steps.baseline import BaselineConfig, measure_baselines
 from steps.conversations import ConversationConfig
 from steps.evaluate import EvaluateConfig, evaluate_checkpoints

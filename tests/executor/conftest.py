@@ -24,6 +24,10 @@ def put(path, text):
     with open(path, "w") as file:
         file.write(text)
 
+def get(path):
+    with open(path) as file:
+        return file.read()
+
 class Scales:
     @classmethod
     def at_scale(cls, scale):
@@ -103,10 +107,3 @@ def project(tmp_path):
     found.forget()
     sys.path[:] = path
 
-
-def actions(plan: dict) -> dict[str, str]:
-    return {name: step.action for name, step in plan.items()}
-
-
-def statuses(outcome) -> dict[str, str]:
-    return {name: step.status for name, step in outcome.steps.items()}

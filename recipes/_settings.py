@@ -1,0 +1,98 @@
+"""The parts of a run's settings, each a dataclass that `--set` reaches into."""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Where text comes from.
+
+    Attributes:
+        domains: names of the mixture's components.
+        root: folder or URL with `{domain}/` folders of JSON lines; empty reads the interpreter's own library.
+        pattern: files below each domain's folder.
+        tokenizer, tokenizer_revision: Hugging Face id of a tokenizer and its commit or tag; empty trains one.
+        vocab_size: entries of the tokenizer.
+    """
+
+    domains: tuple[str, ...]
+    root: str = ""
+    pattern: str = "*.jsonl.zst"
+    tokenizer: str = ""
+    tokenizer_revision: str = "main"
+    vocab_size: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureSettings:
+    """Weights of the run's data, each a share per domain.
+
+    Attributes:
+        initial: from the first step.
+        swapped: from `swap_step`, where a recipe swaps the mixture.
+        cooldown: over the last part of the run, with or without the swap.
+        cooldown_from: progress at which the cooldown begins, aligned down to a mixture block.
+        block_size: sequences over which the weights are realised exactly.
+    """
+
+    initial: dict[str, float]
+    swapped: dict[str, float]
+    cooldown: dict[str, float]
+    cooldown_from: float = 0.8
+    swap_step: int
+    block_size: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """One model of the family and how long it trains.
+
+    Attributes:
+        racks: racks it trains on, where the machine has racks.
+        steps: optimizer steps; None follows the ladder's rule from the active parameters.
+        mfu: share of the machine's peak that `estimate` reckons with.
+    """
+
+    hidden: int
+    num_layers: int
+    batch_size: int
+    racks: int = 1
+    steps: int | None = None
+    mfu: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShapeSettings:
+    """What all models of the family share; see `ModelConfig`."""
+
+    head_dim: int = 128
+    num_experts: int = 384
+    top_k: int = 8
+    window: int = 2048
+    sequence_length: int = 4096
+    gated_norm_rank: int = 128
+    capacity_factor: float = 1.15
+    pair_capacity_factor: float | None = 1.15
+    expert_parallel: int = 64
+    compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MidtrainSettings:
+    """The cooldown. `learning_rate` replaces the schedule's value at its first step; None keeps the schedule."""
+
+    learning_rate: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuneSettings:
+    """Supervised fine-tuning on question and answer pairs; at full scale this project's own choice.
+
+    Attributes:
+        learning_rate_ratio: peak over the pretraining peak.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate_ratio: float = 0.1

@@ -1,0 +1,149 @@
+"""The flagship as declared: what it plans, what it costs, and what its variant changes. Nothing runs here."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from executor.graph import Graph
+from recipes import hero_535b, hero_535b_mixture_swap
+from recipes._hero import HeroSettings
+
+ROOT = Path(__file__).parents[2]
+STEPS = [
+    "corpus", "tokenizer", "tokens/prose", "tokens/docstrings", "tokens/code", "ladder/d48", "ladder/d64", "ladder/d80",
+    "forecast", "hero/pretrain", "hero/midtrain", "pairs", "hero/sft", "questions", "baselines", "hero/eval",
+    "hero/report",
+]  # fmt: skip
+
+
+def command(*arguments: str, expect: int = 0) -> str:
+    """What the command line prints; it must end as expected and must not have imported anything heavy."""
+    program = (
+        "import sys; from executor.cli import main\n"
+        "code = main()\n"
+        "heavy = {'ray', 'jax', 'levanter', 'wandb', 'gcsfs'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == expect, done.stderr
+    return done.stdout
+
+
+def test_laptop_plan_has_every_step_and_a_reason(tmp_path):
+    plan = json.loads(command("plan", "recipes/hero_535b.py", "--prefix", str(tmp_path), "--json"))
+    assert sorted(step["name"] for step in plan["steps"]) == sorted(STEPS)
+    assert all(step["action"] == "run" and step["reasons"][0]["kind"] == "new" for step in plan["steps"])
+    seen: set[str] = set()
+    for step in plan["steps"]:
+        assert set(step["inputs"]) <= seen
+        seen.add(step["name"])
+
+
+def test_full_plan_works_where_the_data_is_not(tmp_path):
+    plan = json.loads(command("plan", "recipes/hero_535b.py", "--scale", "full", "--prefix", str(tmp_path), "--json"))
+    corpus = next(step for step in plan["steps"] if step["name"] == "corpus")
+    assert corpus["action"] == "maybe"
+    assert {reason["kind"] for reason in corpus["reasons"]} >= {"unreachable"}
+    assert {step["name"] for step in plan["steps"]} >= {f"ladder/d{hidden}" for hidden in (768, 1024, 1536, 2048)}
+
+
+def test_full_estimate_is_the_published_run():
+    steps = json.loads(command("estimate", "recipes/hero_535b.py", "--scale", "full", "--json"))["steps"]
+    pretrain, midtrain = steps["hero/pretrain"], steps["hero/midtrain"]
+    assert pretrain["parameters_total"] == 535_477_106_688
+    assert pretrain["parameters_active"] == 22_762_487_808
+    assert pretrain["forward_flops_per_token"] == 49_912_086_528
+    assert pretrain["devices"] == 704
+    assert pretrain["tokens"] == 312_192 * 11_264 * 4096
+    assert pretrain["tokens"] + midtrain["tokens"] == 390_251 * 11_264 * 4096
+    assert pretrain["flops_total"] + midtrain["flops_total"] == pytest.approx(2.69602e24, rel=2e-6)
+    assert pretrain["days"] + midtrain["days"] == pytest.approx(75.9, rel=0.01)
+    parameters = [steps[f"ladder/d{hidden}"]["parameters_total"] for hidden in (768, 1024, 1536, 2048)]
+    assert parameters == [1_591_848_448, 3_980_116_480, 11_534_398_464, 27_742_902_528]
+    flops = [steps[f"ladder/d{hidden}"]["flops_total"] for hidden in (768, 1024, 1536, 2048)]
+    assert flops == pytest.approx([5.48e19, 2.736e20, 1.831e21, 9.201e21], rel=1e-3)
+    assert sum(flops) / 2.69602e24 == pytest.approx(0.0042, rel=0.01)
+    rates = hero_535b.build(HeroSettings.at_scale("full")).targets[1].config.optimizer
+    assert (rates.learning_rate, rates.adam_learning_rate) == (
+        pytest.approx(0.0032905, rel=1e-4),
+        pytest.approx(0.0007593, rel=1e-4),
+    )
+
+
+def test_full_run_stops_before_any_step_with_what_is_missing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "recipes/hero_535b.py", "--scale", "full", "--prefix", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "GB200" in done.stderr
+    assert "hero/pretrain" in done.stderr
+    assert not list(tmp_path.glob("*/.step"))
+
+
+@pytest.mark.parametrize("scale", ["laptop", "full"])
+def test_the_swap_is_one_cause_and_what_follows_inherits(scale):
+    text = command(
+        "diff", "recipes/hero_535b.py", "recipes/hero_535b_mixture_swap.py", "--scale", scale, "--json", expect=1
+    )
+    diff = json.loads(text)
+    assert [cause["step"] for cause in diff["causes"]] == ["hero/pretrain-swap"]
+    paths = {change["path"] for change in diff["causes"][0]["changes"]}
+    assert any(path.startswith("data.stages") for path in paths)
+    assert {item["step"] for item in diff["inherited"]} == {"hero/midtrain", "hero/sft", "hero/eval", "hero/report"}
+    assert (diff["added"], diff["removed"]) == ([], [])
+
+
+def test_the_swap_trains_the_base_only_to_the_fork():
+    settings = HeroSettings.at_scale("laptop")
+    graph = Graph.of(hero_535b_mixture_swap.build(settings).targets)
+    fork = settings.mixture.swap_step
+    wanted = {ref.at for refs in graph.inputs.values() for ref in refs if ref.step == "hero/pretrain"}
+    assert wanted == {fork}
+    swap = graph.steps["hero/pretrain-swap"].config
+    assert (swap.start_step, swap.data.stages[0].start_step) == (fork, fork)
+    assert fork * settings.hero.batch_size % settings.mixture.block_size == 0
+
+
+def test_the_forecast_is_read_and_no_key_depends_on_it():
+    settings = HeroSettings.at_scale("laptop")
+    graph = Graph.of(hero_535b.build(settings).targets)
+    refs = [ref for ref in graph.inputs["hero/pretrain"] if ref.step == "forecast"]
+    assert [ref.execution_only for ref in refs] == [True]
+
+
+def test_mixture_shares_of_the_real_run_sum_to_one_hundred():
+    mixture = HeroSettings.at_scale("full").mixture
+    for shares in (mixture.initial, mixture.swapped, mixture.cooldown):
+        assert sum(shares.values()) == pytest.approx(100)
+    assert mixture.initial["command_line_agents"] == 1.3
+    assert mixture.swapped["command_line_agents"] == 6.0
+
+
+@pytest.mark.parametrize("scale", ["laptop", "full"])
+def test_a_wrong_setting_names_what_exists(scale, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "recipes/hero_535b.py", "--scale", scale, "--set", "midtrian.learning_rate=1"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "midtrain" in done.stderr
+
+
+@pytest.mark.parametrize("recipe", sorted(path.stem for path in (ROOT / "recipes").glob("*.py")))
+def test_no_recipe_hides_a_package(recipe):
+    """Run as a script, a recipe's folder comes first on the path."""
+    assert recipe == "__init__" or find_spec(recipe) is None
+
+
+def test_executor_is_this_checkout():
+    import executor
+
+    assert Path(executor.__file__).parent.parent == ROOT
