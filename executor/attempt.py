@@ -190,7 +190,8 @@ class _Attempt:
         if drift:
             raise MarinadeError(
                 f"step {self.task.name}: its code here is not the code that was planned ({', '.join(drift[:5])}"
-                f"{', ...' if len(drift) > 5 else ''}): it was edited meanwhile, or this worker has other files; run again"
+                f"{', ...' if len(drift) > 5 else ''}): it was edited meanwhile, or this worker has other files; "
+                "run again"
             )
         self.store.write_source(self.task.address, self.attempt, code.sources)
 
@@ -260,7 +261,8 @@ class _Attempt:
             after = look(step)
             if is_raw(step) and after.digest != raw.digest:
                 raise MarinadeError(
-                    f"step {task.name}: its input {step.name} ({redact(raw.location)}) changed while it was read; run again"
+                    f"step {task.name}: its input {step.name} ({redact(raw.location)}) changed while it was read; "
+                    "run again"
                 )
         seconds = round(time.monotonic() - self.started, 3)
         record = dataclasses.replace(
@@ -276,9 +278,10 @@ class _Attempt:
         files = self._manifest(self.attempt, opaque_bytes=_LARGEST_OPAQUE_BYTES)
         for part, consumer in task.parts.items():
             if not files_under(files, part):
+                wrote = ", ".join(file.path for file in files[:8]) or "nothing"
                 raise MarinadeError(
                     f"step {task.name} returned without writing {part!r}, which step {consumer} reads; "
-                    f"it wrote {', '.join(file.path for file in files[:8]) or 'nothing'}{', ...' if len(files) > 8 else ''}"
+                    f"it wrote {wrote}{', ...' if len(files) > 8 else ''}"
                 )
         digest = digest_of_files(files) or "sha256:" + hash_json([])
         if task.opaque:

@@ -23,7 +23,7 @@ class Log:
     def __init__(self, path: str) -> None:
         self.path = path
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._file = open(path, "ab", buffering=0)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by `close`
         self._rest = b""
         self._lock = threading.Lock()
 

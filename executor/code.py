@@ -49,7 +49,7 @@ def forget() -> None:
 
 def _has_source(thing: Any) -> bool:
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
-    return getattr(module, "__file__", None) is not None and Path(module.__file__ or "").suffix == ".py"
+    return (getattr(module, "__file__", None) or "").endswith(".py")
 
 
 def _origin(thing: Any) -> tuple[str, str]:

@@ -310,7 +310,7 @@ def _remote_info(info: dict[str, Any]) -> FileInfo:
     return FileInfo(size=int(info.get("size") or 0), mark=f"mtime:{stamp}")
 
 
-def _retried(call: Callable[[], T]) -> T:
+def _retried[R](call: Callable[[], R]) -> R:
     """Storage errors that pass (429, 5xx, broken connections) are tried again, with backoff."""
     from executor.retry import storage_retrying
 

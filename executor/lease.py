@@ -43,6 +43,17 @@ class Holder:
         return self.process.pid
 
 
+_let_go: set[tuple[str, str, int]] = set()
+"""Leases this process released, also those whose release a full disk kept it from writing down."""
+
+
+def _lives(store: Store, content_key: str, found: Holder) -> bool:
+    """False where the holder is known to be gone."""
+    if found.process == this_process() and (store.prefix, content_key, found.number) in _let_go:
+        return False
+    return is_alive(found.process) is not False
+
+
 def _folder(content_key: str) -> str:
     return f".leases/{content_key}"
 
@@ -72,7 +83,7 @@ def _read(store: Store, content_key: str, number: int) -> tuple[Holder | None, b
 def holder(store: Store, content_key: str) -> Holder | None:
     """Who holds the lease, as far as one look can tell; None where it is free or its process is gone."""
     found, _ = _read(store, content_key, _latest(store, content_key))
-    return found if found is not None and is_alive(found.process) is not False else None
+    return found if found is not None and _lives(store, content_key, found) else None
 
 
 class Lease:
@@ -106,7 +117,7 @@ class Lease:
         while not give_up():
             number = _latest(store, content_key)
             found, beat = _read(store, content_key, number)
-            if found is not None and is_alive(found.process) is not False:
+            if found is not None and _lives(store, content_key, found):
                 if (number, beat) != seen:
                     seen, since = (number, beat), time.monotonic()
                     waiting(found)
@@ -131,6 +142,7 @@ class Lease:
         self._stop.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
+        _let_go.add((self.store.prefix, self.content_key, self.number))
         if not self.lost:
             self._beat(released=True)
 

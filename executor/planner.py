@@ -11,28 +11,18 @@ it is `maybe` where the same work was done before, else `run`.
 """
 
 import dataclasses
-import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from executor.changes import code_drift, payload_changes
-from executor.errors import MarinadeError, UsageError
+from executor.errors import MarinadeError
 from executor.external import is_raw, look
 from executor.graph import Graph, InputRef
 from executor.plan import Action, Plan, PlannedStep, Reason
 from executor.record import MilestoneRecord, Record, RunRecord
 from executor.results import Results
+from executor.selection import Selection, matching
 from executor.step import Experiment
 from executor.store import IndexEntry, Store, address_of, checked
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Steps chosen by name or glob on the command line."""
-
-    force: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    until: tuple[str, ...] = ()
-    acknowledge: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,19 +63,6 @@ def make_plan(
 def prepare(experiment: Experiment, store: Store, *, recipe: str, scale: str, selection: Selection) -> Prepared:
     graph = Graph.of([*experiment.targets, *([experiment.report.step] if experiment.report is not None else [])])
     return _Planner(graph, store, recipe, scale, selection).prepare()
-
-
-def matching(patterns: Iterable[str], graph: Graph, option: str) -> frozenset[str]:
-    """Step names that match names or globs; a pattern that matches none is an error."""
-    found: set[str] = set()
-    for pattern in patterns:
-        names = [name for name in graph.steps if name == pattern] or fnmatch.filter(graph.steps, pattern)
-        if not names:
-            known = list(graph.steps)
-            listed = ", ".join(known[:20]) + (f", ... ({len(known)} steps)" if len(known) > 20 else "")
-            raise UsageError(f"{option} {pattern}: no step has that name; the steps are {listed}")
-        found.update(names)
-    return frozenset(found)
 
 
 class _Planner:

@@ -113,7 +113,7 @@ def _from_file(file: Path) -> Recipe:
         file=str(file),
         root=str(root),
         is_loose=is_loose,
-        build=build,
+        build=typing.cast(Callable[[Any], Experiment], build),
     )
 
 

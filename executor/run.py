@@ -102,7 +102,9 @@ def run_experiment(
         try:
             store.write_run(record)
         except OSError as error:
-            raise MarinadeError(f"the run cannot be put on record under {store.prefix}: {error}; nothing was started") from error
+            raise MarinadeError(
+                f"the run cannot be put on record under {store.prefix}: {error}; nothing was started"
+            ) from error
         tell(Planned(plan=prepared.plan, run_id=run_id))
         from executor.scheduler import Scheduler
 

@@ -6,6 +6,7 @@ input takes no plain string. Unions decide only what all their members leave ope
 
 import collections.abc
 import dataclasses
+import inspect
 import sys
 import types
 import typing
@@ -29,7 +30,7 @@ def field_hints(kind: type) -> dict[str, Any]:
             resolved = {}
             for owner in reversed(kind.__mro__):
                 space = vars(sys.modules.get(owner.__module__, types))
-                for name, annotation in owner.__dict__.get("__annotations__", {}).items():
+                for name, annotation in inspect.get_annotations(owner).items():
                     resolved[name] = _evaluate(annotation, space)
         found = {field.name: resolved.get(field.name, Any) for field in dataclasses.fields(kind)}
         _hints[kind] = found

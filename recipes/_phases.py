@@ -130,5 +130,11 @@ def data_resources(settings: HeroSettings) -> Resources:
 
 
 def _virtual_devices(machine: Machine) -> dict[str, str]:
-    flag = f"--xla_force_host_platform_device_count={machine.devices_per_host}"
-    return {"XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
+    """Environment of a CPU process with several devices.
+
+    A device that waits for the others' part of a collective may wait long on a busy machine, so the limit after which
+    XLA ends the process is raised from 40 seconds.
+    """
+    devices = f"--xla_force_host_platform_device_count={machine.devices_per_host}"
+    patience = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+    return {"XLA_FLAGS": f"{devices} {patience}", "JAX_PLATFORMS": "cpu"}

@@ -46,7 +46,7 @@ def evaluate_checkpoints(config: EvaluateConfig, output: str) -> dict[str, Any]:
     from steps.train.checkpoint import restore_weights
     from steps.train.data import validation_set
     from steps.train.evaluation import total_nats
-    from steps.train.state import init_weights, make_mesh
+    from steps.train.state import make_mesh, weight_shapes
 
     mesh = make_mesh(config.model)
     baselines = _read_json(resolved(config.baselines))
@@ -57,7 +57,7 @@ def evaluate_checkpoints(config: EvaluateConfig, output: str) -> dict[str, Any]:
     results: dict[str, Any] = {}
     total, done = len(config.checkpoints) * (len(sets) + 1), 0
     for stage, checkpoint in config.checkpoints.items():
-        weights = restore_weights(resolved(checkpoint), init_weights(config.model, 0, mesh))
+        weights = restore_weights(resolved(checkpoint), weight_shapes(config.model, mesh))
         losses = {}
         for domain, validation in sets.items():
             nats, weight = total_nats(*weights, validation.batches, config.model, mesh)

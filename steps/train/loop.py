@@ -31,7 +31,7 @@ from steps.train.history import Evaluation, History
 from steps.train.metrics import MetricsLog, evaluation_row, training_row
 from steps.train.optimizer import build_optimizer, with_learning_rates
 from steps.train.schedule import ScheduleConfig
-from steps.train.state import TrainState, init_state, make_mesh
+from steps.train.state import TrainState, init_state, make_mesh, state_shapes, with_weights
 
 
 def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
@@ -97,7 +97,8 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
 
 def _begin(config: TrainConfig, mesh: Mesh, earlier: tuple[str, ...]) -> tuple[TrainState, History]:
     """The state to go on from: an earlier attempt's newest checkpoint, else what the config starts from."""
-    state = init_state(config.model, build_optimizer(config.optimizer), config.seed, mesh)
+    optimizer = build_optimizer(config.optimizer)
+    shapes = state_shapes(config.model, optimizer, mesh)
     checkpoint = newest_checkpoint(earlier)
     if checkpoint is None and config.start is not None:
         checkpoint = resolved(config.start)
@@ -105,12 +106,12 @@ def _begin(config: TrainConfig, mesh: Mesh, earlier: tuple[str, ...]) -> tuple[T
             raise ValueError(f"start_step is {config.start_step}, but the checkpoint it starts from is {checkpoint}")
     if checkpoint is not None:
         print(f"continuing from {checkpoint}", flush=True)
-        return restore(checkpoint, state)
+        return restore(checkpoint, shapes)
     if config.initial is not None:
         print(f"new run with the weights of {resolved(config.initial)}", flush=True)
-        params, router = restore_weights(resolved(config.initial), (state.params, state.router))
-        return dataclasses.replace(state, params=params, router=router), History()
-    return state, History()
+        params, router = restore_weights(resolved(config.initial), (shapes.params, shapes.router))
+        return with_weights(params, router, optimizer, shapes), History()
+    return init_state(config.model, optimizer, config.seed, mesh), History()
 
 
 @cache

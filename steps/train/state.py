@@ -5,6 +5,7 @@ parameter, so that no optimizer, weight decay or norm ever sees it.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -52,23 +53,43 @@ def make_mesh(config: ModelConfig) -> Mesh:
     return Mesh(grid, ("data", "expert"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
-def init_weights(config: ModelConfig, seed: int, mesh: Mesh) -> tuple[Params, RouterState]:
-    """New parameters and router bias, laid out over the mesh."""
-    return _laid_out(lambda: (init(config, jax.random.key(seed)), init_router_state(config)), mesh)
+def state_shapes(config: ModelConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+    """Shapes, types and shardings of a state, without its values: what a checkpoint is restored into."""
+    return _with_shardings(jax.eval_shape(partial(_new_state, config, optimizer, 0)), mesh)
 
 
 def init_state(config: ModelConfig, optimizer: optax.GradientTransformation, seed: int, mesh: Mesh) -> TrainState:
     """A new state, laid out over the mesh."""
-
-    def make() -> TrainState:
-        params = init(config, jax.random.key(seed))
-        return TrainState(params=params, optimizer=optimizer.init(params), router=init_router_state(config))
-
-    return _laid_out(make, mesh)
+    shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes(config, optimizer, mesh))
+    return jax.jit(partial(_new_state, config, optimizer, seed), out_shardings=shardings)()
 
 
-def _laid_out(make: Any, mesh: Mesh) -> Any:
-    return jax.jit(make, out_shardings=state_shardings(jax.eval_shape(make), mesh))()
+def with_weights(
+    params: Params, router: RouterState, optimizer: optax.GradientTransformation, shapes: TrainState
+) -> TrainState:
+    """A state that begins with these weights and a new optimizer state."""
+    shardings = jax.tree.map(lambda shape: shape.sharding, shapes.optimizer)
+    moments = jax.jit(optimizer.init, out_shardings=shardings)(params)
+    return TrainState(params=params, optimizer=moments, router=router)
+
+
+def _new_state(config: ModelConfig, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+    params = init(config, jax.random.key(seed))
+    return TrainState(params=params, optimizer=optimizer.init(params), router=init_router_state(config))
+
+
+def _with_shardings(shapes: Any, mesh: Mesh) -> Any:
+    return jax.tree.map(
+        lambda shape, sharding: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding),
+        shapes,
+        state_shardings(shapes, mesh),
+    )
+
+
+def weight_shapes(config: ModelConfig, mesh: Mesh) -> tuple[Params, RouterState]:
+    """Shapes, types and shardings of parameters and router bias."""
+    shapes = jax.eval_shape(lambda: (init(config, jax.random.key(0)), init_router_state(config)))
+    return _with_shardings(shapes, mesh)
 
 
 def state_shardings(state: Any, mesh: Mesh) -> Any:

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from executor.code import forget
 from executor.planner import make_plan
 from executor.recipe import load
@@ -106,4 +107,3 @@ def project(tmp_path):
     yield found
     found.forget()
     sys.path[:] = path
-

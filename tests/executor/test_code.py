@@ -1,6 +1,7 @@
 """What changes the code of a step, and what does not; found without importing anything."""
 
 import pytest
+
 from executor.code import forget, reach
 
 FILES = {
@@ -66,7 +67,12 @@ def test_reaches_over_modules_and_into_function_bodies(project):
     "change",
     [
         {"step": ("return 1", "return 2")},
-        {"step": ("def work(config, output):", 'def work(config: int, output: str) -> None:\n    """Words."""\n    # more')},
+        {
+            "step": (
+                "def work(config, output):",
+                'def work(config: int, output: str) -> None:\n    """Words."""\n    # more',
+            )
+        },
         {"step": ("aid(late(math.pi))", "aid(  late( math.pi ) )")},
         {"far": ("return OTHER", "return OTHER + 1")},
         {"far": ("OTHER = 4", "OTHER = 5")},

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+
 from executor import Input, MarinadeError, Step
 from executor.graph import Graph
 

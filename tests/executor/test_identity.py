@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - recipes and tables as text
 """Equal values hash equally everywhere; different ones differ; what has no stable form is an error with a place."""
 
 import dataclasses
@@ -13,6 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+
 from executor import IdentityError, Input, Secret, Step, added, execution, fingerprint, identity
 from executor.identity import Encoder, canonical_json
 

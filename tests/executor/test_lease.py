@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+
 from executor.errors import LeaseLost
 from executor.lease import Lease, holder
 from executor.processes import this_process
@@ -70,7 +71,10 @@ def test_a_holder_elsewhere_is_taken_over_only_when_its_beat_stands_still(store,
     other = acquire(store, period_seconds=0.4)
     monkeypatch.undo()
     seen = []
-    assert acquire(store, period_seconds=0.4, waiting=lambda found: seen.append(found), give_up=lambda: len(seen) > 4) is None  # noqa: E501
+    assert (
+        acquire(store, period_seconds=0.4, waiting=lambda found: seen.append(found), give_up=lambda: len(seen) > 4)
+        is None
+    )
     assert seen[0].host == "there"
     lost = []
     other.on_lost = lambda: lost.append(1)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from executor import UsageError, fingerprint
 from executor.recipe import load, of
 

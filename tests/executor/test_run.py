@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - recipes and tables as text
 """What a run keeps of failures, milestones, secrets and raw inputs; all in this process."""
 
 import json
@@ -6,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from executor import MarinadeError, ResourcesMissing, Store
 from executor.store import read_record
 
@@ -110,7 +112,9 @@ def test_a_halted_step_waits_for_an_acknowledgement(failing):
 
 
 def test_missing_machines_stop_the_run_before_anything_starts(failing):
-    with pytest.raises(ResourcesMissing, match=r"(?s)bad needs 10000 hosts, each with 9999 GPUs.*there is this machine"):
+    with pytest.raises(
+        ResourcesMissing, match=r"(?s)bad needs 10000 hosts, each with 9999 GPUs.*there is this machine"
+    ):
         failing.run("mode=", "gpus=9999")
     assert not Path(failing.prefix).exists()
 
@@ -118,11 +122,15 @@ def test_missing_machines_stop_the_run_before_anything_starts(failing):
 def test_a_full_disk_names_the_step_and_the_rerun_goes_on(failing, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(small)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(small)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("a small file system can be mounted by root only")
     try:
-        text = FAILING.replace('put(f"{output}/a", "x")', 'put(f"{output}/a", "x" * (1 << 20 if config.mode == "" else 10))')
+        text = FAILING.replace(
+            'put(f"{output}/a", "x")', 'put(f"{output}/a", "x" * (1 << 20 if config.mode == "" else 10))'
+        )
         failing.write("toy_recipe.py", text)
         failing.prefix = str(small / "store")
         outcome = failing.run("mode=ok")
@@ -307,14 +315,24 @@ def test_code_edited_after_the_plan_is_an_error(project, monkeypatch):
         project.write("toy_recipe.py", SECRET.replace('print("token"', 'print("tokens"'))
 
     outcome = run_experiment(
-        recipe.experiment(), project.store, recipe=recipe, scale="laptop", options=RunOptions(inline=True), listener=edit
+        recipe.experiment(),
+        project.store,
+        recipe=recipe,
+        scale="laptop",
+        options=RunOptions(inline=True),
+        listener=edit,
     )
     assert "not the code that was planned (toy_recipe.work)" in outcome.steps["work"].error
 
 
 def test_inline_steps_that_need_different_environments_are_an_error(project):
-    text = FAILING.replace("resources=Resources(gpus=settings.gpus, hosts=1 + settings.gpus)", 'resources=Resources(environment={"A_B": "1"})')  # noqa: E501
-    text = text.replace('Step("good", work, Config())', 'Step("good", work, Config(), resources=Resources(environment={"A_B": "2"}))')  # noqa: E501
+    text = FAILING.replace(
+        "resources=Resources(gpus=settings.gpus, hosts=1 + settings.gpus)",
+        'resources=Resources(environment={"A_B": "1"})',
+    )
+    text = text.replace(
+        'Step("good", work, Config())', 'Step("good", work, Config(), resources=Resources(environment={"A_B": "2"}))'
+    )
     project.write("toy_recipe.py", text)
     with pytest.raises(MarinadeError, match="bad needs A_B=1 and good needs A_B=2"):
         project.run("mode=")
@@ -413,7 +431,7 @@ def test_a_cached_run_imports_nothing_heavy_and_is_quick(project):
     code = TWO.replace(
         "sys.exit(outcome.exit_code)",
         "import json, time\n"
-        "    heavy = [n for n in ('jax', 'numpy', 'ray', 'fsspec', 'gcsfs', 'draccus', 'tenacity', 'levanter') if n in sys.modules]\n"  # noqa: E501
+        "    heavy = [n for n in ('jax', 'numpy', 'ray', 'fsspec', 'gcsfs', 'draccus', 'tenacity', 'levanter') if n in sys.modules]\n"
         "    print(json.dumps([outcome.exit_code, heavy, time.process_time()]))",
     )
     said = project.python(code, project.prefix).communicate(timeout=60)[0]

@@ -1,8 +1,10 @@
+# ruff: noqa: E501 - recipes and tables as text
 """One prefix is one place; files appear whole; what is not finished does not exist."""
 
 import os
 
 import pytest
+
 from executor.files import LocalFiles, normal_url, open_files
 from executor.record import FileRecord, Record, digest_of_files
 from executor.store import Store, address_of

@@ -1,61 +1,50 @@
 """Training as a user sees it: resumed, split into phases, forked; always the same run.
 
-Each case trains a two-layer model for a few steps on a corpus of a few kilobytes.
+Each case trains a two-layer model for a few steps on a few kilobytes.
 """
 
 import dataclasses
 import json
-import random
 from pathlib import Path
 
 import pytest
 
 from executor.context import StepContext, enter
 from steps.conversations import ConversationConfig
-from steps.corpus import CorpusConfig, FileSource, collect
 from steps.mixture import MixtureConfig, Stage
 from steps.model.config import ModelConfig
-from steps.tokenize import TokenizeConfig, tokenize
-from steps.tokenizer import TokenizerConfig, train_tokenizer
 from steps.train.config import CheckpointConfig, EvaluationConfig, OptimizerConfig, TrackerConfig, TrainConfig
 from steps.train.history import History
 from steps.train.schedule import ScheduleConfig
 from steps.train.step import train
 
 MODEL = ModelConfig.of_family(
-    hidden=16, num_layers=2, vocab_size=300, head_dim=8, num_experts=4, top_k=2, window=16, sequence_length=32,
+    hidden=16, num_layers=2, vocab_size=270, head_dim=8, num_experts=4, top_k=2, window=16, sequence_length=32,
     gated_norm_rank=4, expert_parallel=2,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    """Two domains of invented sentences, tokenized, and a handful of question and answer pairs."""
-    root = tmp_path_factory.mktemp("data")
-    words = "the a small large model token expert router gate norm learns drops keeps reads writes one two".split()
-    draw = random.Random(0)
-    for domain in ("left", "right"):
-        lines = [json.dumps({"text": " ".join(draw.choices(words, k=60))}) for _ in range(300)]
-        (root / f"{domain}.jsonl").write_text("\n".join(lines))
-    sources = {domain: FileSource(files=str(root / f"{domain}.jsonl")) for domain in ("left", "right")}
-    collect(CorpusConfig(domains=sources), str(root / "corpus"))
-    documents = {domain: str(root / "corpus" / domain) for domain in sources}
-    train_tokenizer(TokenizerConfig(documents=documents, vocab_size=300), str(root / "tokenizer"))
-    for domain, location in documents.items():
-        tokenize(TokenizeConfig(documents=location, tokenizer=str(root / "tokenizer")), str(root / "tokens" / domain))
-    (root / "pairs").mkdir()
+def data(small_data, tmp_path_factory):
+    """Two tokenized domains, and a handful of question and answer pairs."""
+    pairs = tmp_path_factory.mktemp("pairs")
     for split in ("train", "validation"):
-        pairs = [{"question": f"what is {word}?", "answer": f"{word} is a word"} for word in words]
-        (root / "pairs" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    return root
+        rows = [
+            {"question": f"what is {word}?", "answer": f"{word} is a word"} for word in ("alpha", "beta", "one", "two")
+        ]
+        (pairs / f"{split}.jsonl").write_text("\n".join(map(json.dumps, 8 * rows)))
+    return small_data, str(pairs)
 
 
-def config_of(folder: Path, **changes) -> TrainConfig:
+def config_of(data, **changes) -> TrainConfig:
+    small_data, pairs = data
+    if changes.pop("conversations", False):
+        changes["data"] = ConversationConfig(pairs=pairs, tokenizer=small_data.tokenizer)
     mixture = MixtureConfig(
-        components={domain: str(folder / "tokens" / domain) for domain in ("left", "right")},
+        components=small_data.tokens,
         stages=(
-            Stage(start_step=0, weights={"left": 0.75, "right": 0.25}),
-            Stage(start_step=8, weights={"left": 0.25, "right": 0.75}),
+            Stage(start_step=0, weights={"letters": 0.75, "numbers": 0.25}),
+            Stage(start_step=8, weights={"letters": 0.25, "numbers": 0.75}),
         ),
         block_size=8,
     )
@@ -97,14 +86,14 @@ def test_it_learns_and_measures(unbroken):
     assert history.losses[-1] < history.losses[0] - 0.25
     assert [evaluation.step for evaluation in history.evals] == [4, 8, 12]
     assert [evaluation.progress for evaluation in history.evals] == pytest.approx([1 / 3, 2 / 3, 1])
-    assert set(history.evals[-1].losses) == {"left", "right"}
+    assert set(history.evals[-1].losses) == {"letters", "numbers"}
     assert history.assignments == [8 * 32 * 2 * 2] * 12  # sequences x tokens x top_k x layers
     rows = [json.loads(line) for line in (output / "log" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, 13))
-    named = {"train/loss", "grad/norm/total", "moe/drop_fraction", "train/router/bias_max", "mixture/weight/left"}
+    named = {"train/loss", "grad/norm/total", "moe/drop_fraction", "train/router/bias_max", "mixture/weight/letters"}
     assert named <= set(rows[0])
     assert [row["mixture/stage"] for row in rows] == [0] * 8 + [1] * 4
-    assert (rows[0]["mixture/weight/left"], rows[-1]["mixture/weight/left"]) == (0.75, 0.25)
+    assert (rows[0]["mixture/weight/letters"], rows[-1]["mixture/weight/letters"]) == (0.75, 0.25)
 
 
 def test_a_killed_run_resumes_bit_for_bit(data, unbroken, tmp_path):
@@ -155,7 +144,7 @@ def test_midtrain_with_its_own_rate_shares_the_past_and_not_the_future(data, unb
 def test_fine_tuning_takes_weights_and_begins_anew(data, unbroken, tmp_path):
     tuning = config_of(
         data,
-        data=ConversationConfig(pairs=str(data / "pairs"), tokenizer=str(data / "tokenizer")),
+        conversations=True,
         schedule=ScheduleConfig(horizon_steps=6),
         until_step=6,
         initial=str(unbroken[0] / "checkpoints" / "step-12"),
