@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from executor.context import StepContext, current, resolved
 from executor.errors import IdentityError, MarinadeError, ResourcesMissing, StepHalted, UsageError
 from executor.external import adopt, external
-from executor.identity import fingerprint
+from executor.fingerprint import fingerprint
 from executor.names import identity
 from executor.secrets import Secret
 from executor.step import Experiment, Input, Milestone, Output, Resources, Step, added, execution

@@ -46,19 +46,6 @@ def hash_json(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def fingerprint(value: Any) -> str:
-    """The hash of any config value; raises IdentityError naming the field that has no stable form."""
-    encoder = Encoder()
-    encoded = encoder.encode(value)
-    if encoder.inputs:
-        from executor.graph import Graph
-
-        graph = Graph.of([found.step for found in encoder.inputs])
-        for found in encoder.inputs:
-            found.slot["key"] = graph.key_of(found.step)
-    return hash_json(without_names(encoded))
-
-
 def without_names(encoded: Any) -> Any:
     """The same JSON without the step names inside `$input`, which are there for people."""
     if isinstance(encoded, dict):

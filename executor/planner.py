@@ -17,6 +17,7 @@ from executor.changes import code_drift, payload_changes
 from executor.errors import MarinadeError
 from executor.external import is_raw, look
 from executor.graph import Graph, InputRef
+from executor.lease import holder
 from executor.plan import Action, Plan, PlannedStep, Reason
 from executor.record import MilestoneRecord, Record, RunRecord
 from executor.results import Results
@@ -305,7 +306,7 @@ class _Planner:
         if content_key:
             if attempts and attempts[0].status == "halted" and name not in self.acknowledged | self.forced:
                 return "halted", (*reasons, Reason(kind="failed", new=attempts[0].error))
-            if self.store.holder(content_key) is not None:
+            if holder(self.store, content_key) is not None:
                 return "wait", reasons
             unfinished = [found for found in attempts if not found.finished]
             if name not in self.forced and any(self.store.has_files(a.address, a.attempt) for a in unfinished):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from executor.lease import holder as holder_of
 from executor.plan import Plan, PlannedStep
 from executor.record import Record
 
@@ -71,7 +72,7 @@ def _step_status(
     step: PlannedStep, address: str, outcomes: Mapping[str, Mapping[str, Any]], store: "Store"
 ) -> StepStatus:
     found = StepStatus(name=step.name, state="never run", action=step.action, address=address)
-    holder = store.holder(step.content_key) if step.content_key and step.action != "reuse" else None
+    holder = holder_of(store, step.content_key) if step.content_key and step.action != "reuse" else None
     attempts = store.attempts(address) if address else ()
     last = _counting(step, attempts) or (attempts[0] if attempts else None)
     if last is not None:

@@ -216,14 +216,6 @@ class Store:
     def write_run(self, record: RunRecord) -> None:
         self.files.write(f".runs/{record.id}.json", _bytes(record.to_json()))
 
-    # Leases
-
-    def holder(self, content_key: str):
-        """Who holds the lease of a content key now, None when nobody alive does."""
-        from executor.lease import holder
-
-        return holder(self, content_key)
-
 
 def run_slug(recipe: str, scale: str) -> str:
     stem = recipe.rpartition("/")[2].removesuffix(".py")

@@ -91,7 +91,7 @@ def build(settings: HeroSettings) -> Experiment:
         EvaluateConfig(
             model=hero.model,
             checkpoints=checkpoints,
-            tokens=dict(data.tokens),
+            tokens=data.tokens,
             questions=questions / "questions.jsonl",
             tokenizer=data.tokenizer,
             baselines=baselines / "baselines.json",

@@ -38,9 +38,11 @@ def measure_baselines(config: BaselineConfig, output: str) -> dict[str, Any]:
         held_out = [document["text"] for document in read_documents(f"{folder}/validation.jsonl")]
         held_out_bytes = "".join(held_out).encode()
         counted = [np.frombuffer("".join(texts).encode(), np.uint8) for texts in (train, held_out)]
-        results["byte_unigram_bits_per_byte"][domain] = unigram_bits(*counted, 256) / len(held_out_bytes)
+        results["byte_unigram_bits_per_byte"][domain] = unigram_bits(counted[0], counted[1], 256) / len(held_out_bytes)
         tokens = [np.concatenate([*map(np.asarray, tokenizer.encode(texts))]) for texts in (train, held_out)]
-        results["unigram_bits_per_byte"][domain] = unigram_bits(*tokens, tokenizer.vocab_size) / len(held_out_bytes)
+        results["unigram_bits_per_byte"][domain] = unigram_bits(tokens[0], tokens[1], tokenizer.vocab_size) / len(
+            held_out_bytes
+        )
         results["gzip_bits_per_byte"][domain] = 8 * len(gzip.compress(held_out_bytes, 9)) / len(held_out_bytes)
     with fsspec.open(f"{output}/baselines.json", "wt") as file:
         json.dump(results, file, indent=1)  # pyright: ignore[reportArgumentType]

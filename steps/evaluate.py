@@ -6,6 +6,7 @@ rows of one table can be compared. Router biases are frozen; nothing is trained.
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from executor import Input, resolved
@@ -26,8 +27,8 @@ class EvaluateConfig:
     """
 
     model: ModelConfig
-    checkpoints: dict[str, Input]
-    tokens: dict[str, Input]
+    checkpoints: Mapping[str, Input]
+    tokens: Mapping[str, Input]
     questions: Input | None = None
     tokenizer: Input
     baselines: Input

@@ -144,7 +144,7 @@ class ModelConfig:
         capacity_factor: float = 1.15,
         expert_parallel: int = 1,
     ) -> "ModelConfig":
-        """The family's rule for shapes (docs/hero.md, section 3, "August shapes"): all but depth follows from the width.
+        """The family's rule for shapes (docs/hero.md, section 2): all but depth follows from the width.
 
         Heads fill the width; four query heads share a stored key/value head and eight a global one; experts, their
         latent and the two shared experts are half as wide as the model.

@@ -130,7 +130,7 @@ def compile_step(model: ModelConfig, optimizer: OptimizerConfig, schedule: Sched
         factor = schedule.factor(index, optimizer.learning_rate)
         rates = (optimizer.learning_rate * factor, optimizer.adam_learning_rate * factor)
         updates, moments = transform.update(gradients, with_learning_rates(state.optimizer, *rates), state.params)
-        params = optax.apply_updates(state.params, updates)
+        params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore[reportArgumentType]
         following = TrainState(params=params, optimizer=moments, router=RouterState(bias=aux.router.next_bias))
         measured = {
             "aux": aux,

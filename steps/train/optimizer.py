@@ -76,13 +76,17 @@ def label(params: Any) -> Any:
     )
 
 
+Optimizer = Any
+"""An `optax.GradientTransformation` over `Params`; optax's own types admit no equinox modules."""
+
+
 class MuonHState(NamedTuple):
-    momentum: optax.Updates
+    momentum: Any
 
 
 def scale_by_muonh(
     learning_rate: Array | float, *, momentum: float, newton_schulz_steps: int, epsilon: float
-) -> optax.GradientTransformation:
+) -> Optimizer:
     """MuonH over arrays whose last two axes are a matrix and whose leading axes are stacks of such.
 
     u = orthogonalise(Nesterov momentum of the gradient); W' = W - lr * u * |W| / |u|, rescaled to |W|, with Frobenius
@@ -93,7 +97,8 @@ def scale_by_muonh(
         orthogonal = zeropower_via_newtonschulz5(
             update, steps=newton_schulz_steps, eps=epsilon, coefficient_type="quintic"
         )
-        return norm_preserving_update(weight, orthogonal, learning_rate)
+        moved: Any = norm_preserving_update(weight, orthogonal, learning_rate)
+        return moved
 
     def init(params: Any) -> MuonHState:
         return MuonHState(momentum=jax.tree.map(jnp.zeros_like, params))
@@ -103,7 +108,7 @@ def scale_by_muonh(
         nesterov = jax.tree.map(lambda m, g: momentum * m + g, buffer, updates)
         return jax.tree.map(_over_stack(one_matrix), params, nesterov), MuonHState(momentum=buffer)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def _over_stack(rule: Any) -> Any:
@@ -116,11 +121,11 @@ def _over_stack(rule: Any) -> Any:
     return apply
 
 
-def build_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
+def build_optimizer(config: OptimizerConfig) -> Optimizer:
     """The hero's optimizer; `learning_rate` and `adam_learning_rate` are hyperparameters set before every update."""
 
-    def make(learning_rate: Any, adam_learning_rate: Any) -> optax.GradientTransformation:
-        rules = {
+    def make(learning_rate: Any, adam_learning_rate: Any) -> Optimizer:
+        rules: dict[Any, Optimizer] = {
             MUONH: scale_by_muonh(
                 learning_rate,
                 momentum=config.muon_momentum,

@@ -10,11 +10,11 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from steps.model.config import ModelConfig
 from steps.model.transformer import Params, RouterState, init, init_router_state
+from steps.train.optimizer import Optimizer
 
 _EXPERT_ARRAYS = ("w_gate_up", "w_down")
 
@@ -53,27 +53,25 @@ def make_mesh(config: ModelConfig) -> Mesh:
     return Mesh(grid, ("data", "expert"), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
-def state_shapes(config: ModelConfig, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+def state_shapes(config: ModelConfig, optimizer: Optimizer, mesh: Mesh) -> TrainState:
     """Shapes, types and shardings of a state, without its values: what a checkpoint is restored into."""
     return _with_shardings(jax.eval_shape(partial(_new_state, config, optimizer, 0)), mesh)
 
 
-def init_state(config: ModelConfig, optimizer: optax.GradientTransformation, seed: int, mesh: Mesh) -> TrainState:
+def init_state(config: ModelConfig, optimizer: Optimizer, seed: int, mesh: Mesh) -> TrainState:
     """A new state, laid out over the mesh."""
     shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes(config, optimizer, mesh))
     return jax.jit(partial(_new_state, config, optimizer, seed), out_shardings=shardings)()
 
 
-def with_weights(
-    params: Params, router: RouterState, optimizer: optax.GradientTransformation, shapes: TrainState
-) -> TrainState:
+def with_weights(params: Params, router: RouterState, optimizer: Optimizer, shapes: TrainState) -> TrainState:
     """A state that begins with these weights and a new optimizer state."""
     shardings = jax.tree.map(lambda shape: shape.sharding, shapes.optimizer)
     moments = jax.jit(optimizer.init, out_shardings=shardings)(params)
     return TrainState(params=params, optimizer=moments, router=router)
 
 
-def _new_state(config: ModelConfig, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+def _new_state(config: ModelConfig, optimizer: Optimizer, seed: int) -> TrainState:
     params = init(config, jax.random.key(seed))
     return TrainState(params=params, optimizer=optimizer.init(params), router=init_router_state(config))
 

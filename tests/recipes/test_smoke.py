@@ -39,7 +39,7 @@ def run(prefix: Path, *arguments: str) -> tuple[str, str]:
 
 def plan(prefix: Path, *arguments: str) -> dict[str, dict]:
     done = subprocess.run(
-        [sys.executable, "-m", "executor.cli", "plan", "recipes/smoke.py", "--json", "--prefix", str(prefix), *arguments],
+        [sys.executable, "-m", "executor.cli", "plan", "recipes/smoke.py", "--json", "--prefix", prefix, *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -4,9 +4,9 @@ A token's logits are read at full width. The bias moves the choice and nothing e
 biased logits are chosen, the (K+1)-th biased logit is the token's threshold, and the chosen experts are weighted by
 the sigmoid of their own unbiased logits, scaled to a fixed sum.
 
-Quantile balancing (docs/hero.md, section 1): an expert would be chosen by just the share K/E of all tokens if its bias were
-minus the 1 - K/E quantile of (its logit - the token's threshold). That bias, mean zero, is what the next step routes
-with; it has no learning rate and no memory.
+Quantile balancing (docs/hero.md, section 1): an expert would be chosen by just the share K/E of all tokens if its
+bias were minus the 1 - K/E quantile of (its logit - the token's threshold). That bias, mean zero, is what the next
+step routes with; it has no learning rate and no memory.
 
 Letters: T tokens of this device, D hidden, E experts, K experts per token.
 """

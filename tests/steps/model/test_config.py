@@ -1,4 +1,4 @@
-"""The arithmetic of shapes against the public figures of the 535B run and its ladder (docs/hero.md, sections 1, 2 and 7)."""
+"""The arithmetic of shapes against the public figures of the 535B run and its ladder (docs/hero.md)."""
 
 import dataclasses
 import subprocess
