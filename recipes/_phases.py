@@ -132,9 +132,11 @@ def data_resources(settings: HeroSettings) -> Resources:
 def _virtual_devices(machine: Machine) -> dict[str, str]:
     """Environment of a CPU process with several devices.
 
-    A device that waits for the others' part of a collective may wait long on a busy machine, so the limit after which
-    XLA ends the process is raised from 40 seconds.
+    The backend's optimisation level is lowered: at this size the step time stays within the noise, and a quarter of
+    every compilation is saved. A device that waits for the others' part of a collective may wait long on a busy
+    machine, so the limit after which XLA ends the process is raised from 40 seconds.
     """
     devices = f"--xla_force_host_platform_device_count={machine.devices_per_host}"
     patience = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
-    return {"XLA_FLAGS": f"{devices} {patience}", "JAX_PLATFORMS": "cpu"}
+    level = "--xla_backend_optimization_level=1"
+    return {"XLA_FLAGS": f"{devices} {level} {patience}", "JAX_PLATFORMS": "cpu"}

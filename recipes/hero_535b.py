@@ -105,6 +105,7 @@ def build(settings: HeroSettings) -> Experiment:
         ReportConfig(
             forecast=forecast / "forecast.json",
             rungs={name: rung / "history.json" for name, rung in zip(settings.ladder, ladder, strict=True)},
+            pretrain=pretrain / "history.json",
             midtrain=midtrain / "history.json",
             fine_tune=tuned / "history.json",
             evaluations={stage: evaluation / f"{stage}/evaluation.json" for stage in checkpoints},
@@ -112,7 +113,7 @@ def build(settings: HeroSettings) -> Experiment:
         resources=data_resources(settings),
     )
     return Experiment(
-        targets=(report,) if settings.swap else (report, base),
+        targets=(report,),
         report=report / "report.md",
         hypothesis="A law fitted to the ladder predicts the hero's final loss before it starts.",
         success=(

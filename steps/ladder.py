@@ -9,7 +9,7 @@ Letters: T tokens of the whole run, d hidden width, B tokens per batch.
 import dataclasses
 import math
 
-from steps.train.config import OptimizerConfig
+from steps.train.config import MomentsConfig, OptimizerConfig
 
 TOKENS_PER_ACTIVE = 791
 """Tokens per active parameter on the real ladder."""
@@ -39,8 +39,9 @@ class Heuristic:
         return OptimizerConfig(
             learning_rate=min(self.cap, self.muonh_ratio * adam),
             adam_learning_rate=adam,
-            beta2=min(0.9999, max(0.95, beta2)),
-            epsilon=self.epsilon_scale * math.sqrt(tokens / tokens_per_batch),
+            moments=MomentsConfig(
+                beta2=min(0.9999, max(0.95, beta2)), epsilon=self.epsilon_scale * math.sqrt(tokens / tokens_per_batch)
+            ),
         )
 
 

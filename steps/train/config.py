@@ -15,23 +15,33 @@ from steps.train.schedule import ScheduleConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """What MuonH, AdamH and Adam need besides a learning rate (the hero's values are the defaults).
+class MomentsConfig:
+    """What MuonH, AdamH and Adam keep of past gradients (the hero's values are the defaults).
 
     Attributes:
-        learning_rate: peak of MuonH and AdamH.
-        adam_learning_rate: peak of Adam.
         epsilon: of Adam and AdamH; the hero's rule derives it from the tokens of the run.
     """
 
-    learning_rate: float
-    adam_learning_rate: float
     beta1: float = 0.9
     beta2: float = 0.95
     epsilon: float = 1e-15
     muon_momentum: float = 0.95
     muon_epsilon: float = 1e-8
     newton_schulz_steps: int = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """Learning rates at their peak, and the moments.
+
+    Attributes:
+        learning_rate: of MuonH and AdamH.
+        adam_learning_rate: of Adam.
+    """
+
+    learning_rate: float
+    adam_learning_rate: float
+    moments: MomentsConfig = MomentsConfig()
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0 or self.adam_learning_rate <= 0:

@@ -14,7 +14,6 @@ from typing import Any
 
 import fsspec
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
@@ -24,13 +23,12 @@ from steps.model.config import ModelConfig
 from steps.model.loss import LossAux, loss
 from steps.model.transformer import RouterState
 from steps.train.checkpoint import RunCheckpoints, checkpoint_step, newest_checkpoint, restore, restore_weights
-from steps.train.config import OptimizerConfig, TrainConfig
+from steps.train.config import MomentsConfig, TrainConfig
 from steps.train.data import TrainingData
 from steps.train.evaluation import evaluate
 from steps.train.history import Evaluation, History
 from steps.train.metrics import MetricsLog, evaluation_row, training_row
 from steps.train.optimizer import build_optimizer, with_learning_rates
-from steps.train.schedule import ScheduleConfig
 from steps.train.state import TrainState, init_state, make_mesh, state_shapes, with_weights
 
 
@@ -53,7 +51,7 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
     checkpoints = RunCheckpoints(output, config.checkpoint.rolling_seconds, context.publish)
     metrics = MetricsLog(context.log_dir, config.trackers, name=context.name or "train", config=config)
     marks = config.evaluation_steps()
-    advance = compile_step(config.model, config.optimizer, config.schedule, mesh)
+    advance = compile_step(config.model, config.optimizer.moments, mesh)
     batches = data.batches(first, mesh)
     print(
         f"steps {first + 1} to {goal} of {config.schedule.horizon_steps}: {config.model.parameters_total:,} "
@@ -62,7 +60,7 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
     )
     for step in range(first + 1, goal + 1):
         began = time.monotonic()
-        state, measured = advance(state, next(batches), jnp.float32(step - 1))
+        state, measured = advance(state, next(batches), *map(np.float32, learning_rates(config, step)))
         measured = jax.device_get(measured)
         _append(history, measured)
         if not math.isfinite(history.losses[-1]):
@@ -97,7 +95,7 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
 
 def _begin(config: TrainConfig, mesh: Mesh, earlier: tuple[str, ...]) -> tuple[TrainState, History]:
     """The state to go on from: an earlier attempt's newest checkpoint, else what the config starts from."""
-    optimizer = build_optimizer(config.optimizer)
+    optimizer = build_optimizer(config.optimizer.moments)
     shapes = state_shapes(config.model, optimizer, mesh)
     checkpoint = newest_checkpoint(earlier)
     if checkpoint is None and config.start is not None:
@@ -114,24 +112,31 @@ def _begin(config: TrainConfig, mesh: Mesh, earlier: tuple[str, ...]) -> tuple[T
     return init_state(config.model, optimizer, config.seed, mesh), History()
 
 
+def learning_rates(config: TrainConfig, step: int) -> tuple[float, float]:
+    """Rates of MuonH (and AdamH) and of Adam for training step `step`, counted from 1."""
+    peak, adam_peak = config.optimizer.learning_rate, config.optimizer.adam_learning_rate
+    factor = config.schedule.factor(step - 1, peak)
+    return peak * factor, adam_peak * factor
+
+
 @cache
-def compile_step(model: ModelConfig, optimizer: OptimizerConfig, schedule: ScheduleConfig, mesh: Mesh) -> Any:
-    """The jitted optimizer step: (state, batch, steps done before it) -> (state, measurements).
+def compile_step(model: ModelConfig, moments: MomentsConfig, mesh: Mesh) -> Any:
+    """The jitted optimizer step: (state, batch, learning rate, Adam's rate) -> (state, measurements).
 
-    Kept for the life of the process, so that a worker that trains the same shape again does not compile again.
+    Kept for the life of the process, so that a worker that trains the same shape again, another phase of the same run
+    for one, does not compile again.
     """
-    transform = build_optimizer(optimizer)
+    transform = build_optimizer(moments)
 
-    def advance(state: TrainState, batch: Any, index: Any) -> tuple[TrainState, dict[str, Any]]:
+    def advance(state: TrainState, batch: Any, rate: Any, adam_rate: Any) -> tuple[TrainState, dict[str, Any]]:
         def objective(params: Any) -> tuple[Any, LossAux]:
             return loss(params, state.router, batch, model, mesh)
 
         (_, aux), gradients = jax.value_and_grad(objective, has_aux=True)(state.params)
-        factor = schedule.factor(index, optimizer.learning_rate)
-        rates = (optimizer.learning_rate * factor, optimizer.adam_learning_rate * factor)
-        updates, moments = transform.update(gradients, with_learning_rates(state.optimizer, *rates), state.params)
+        rated = with_learning_rates(state.optimizer, rate, adam_rate)
+        updates, optimizer = transform.update(gradients, rated, state.params)
         params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore[reportArgumentType]
-        following = TrainState(params=params, optimizer=moments, router=RouterState(bias=aux.router.next_bias))
+        following = TrainState(params=params, optimizer=optimizer, router=RouterState(bias=aux.router.next_bias))
         measured = {
             "aux": aux,
             "gradient_norm": optax.global_norm(gradients),
@@ -143,8 +148,8 @@ def compile_step(model: ModelConfig, optimizer: OptimizerConfig, schedule: Sched
                     ("lm_head", params.lm_head),
                 )
             },
-            "learning_rate": rates[0],
-            "adam_learning_rate": rates[1],
+            "learning_rate": rate,
+            "adam_learning_rate": adam_rate,
         }
         return following, measured
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from levanter.optim.adamh import scale_by_adamh
 from levanter.optim.util import norm_preserving_update, zeropower_via_newtonschulz5
 
-from steps.train.config import OptimizerConfig
+from steps.train.config import MomentsConfig
 
 ADAM = "adam"
 ADAMH = "adamh"
@@ -121,7 +121,7 @@ def _over_stack(rule: Any) -> Any:
     return apply
 
 
-def build_optimizer(config: OptimizerConfig) -> Optimizer:
+def build_optimizer(config: MomentsConfig) -> Optimizer:
     """The hero's optimizer; `learning_rate` and `adam_learning_rate` are hyperparameters set before every update."""
 
     def make(learning_rate: Any, adam_learning_rate: Any) -> Optimizer:

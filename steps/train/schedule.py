@@ -1,10 +1,9 @@
 """The learning-rate schedule: linear warmup, then linear decay to a fraction of the peak.
 
-Pure arithmetic, so that recipes and plans can use it; the same function runs inside the compiled training step.
+Pure arithmetic: the loop asks it for a number before each step.
 """
 
 import dataclasses
-from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,8 @@ class ScheduleConfig:
     def warmup_steps(self) -> int:
         return int(self.warmup_fraction * self.horizon_steps)
 
-    def factor(self, step: Any, peak: float) -> Any:
-        """Learning rate over its peak while step number `step` (from 0; a number or a traced scalar) is computed.
+    def factor(self, step: int, peak: float) -> float:
+        """Learning rate over its peak in the step that follows `step` finished ones.
 
         With a rate of its own, `peak` (the schedule's own) turns it into a factor.
         """
@@ -48,12 +47,4 @@ class ScheduleConfig:
         decay = (step - self.warmup_steps) / max(1, self.horizon_steps - self.warmup_steps)
         falling = 1 + (self.min_ratio - 1) * decay
         rising = (step + 1) / max(1, self.warmup_steps + 1)
-        return _minimum(rising, falling)
-
-
-def _minimum(a: Any, b: Any) -> Any:
-    if isinstance(a, int | float):
-        return min(a, b)
-    import jax.numpy as jnp
-
-    return jnp.minimum(a, b)
+        return min(rising, falling)

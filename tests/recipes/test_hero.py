@@ -70,7 +70,8 @@ def test_full_estimate_is_the_published_run():
     flops = [steps[f"ladder/d{hidden}"]["flops_total"] for hidden in (768, 1024, 1536, 2048)]
     assert flops == pytest.approx([5.48e19, 2.736e20, 1.831e21, 9.201e21], rel=1e-3)
     assert sum(flops) / 2.69602e24 == pytest.approx(0.0042, rel=0.01)
-    rates = hero_535b.build(HeroSettings.at_scale("full")).targets[1].config.optimizer
+    graph = Graph.of(hero_535b.build(HeroSettings.at_scale("full")).targets)
+    rates = graph.steps["hero/pretrain"].config.optimizer
     assert (rates.learning_rate, rates.adam_learning_rate) == (
         pytest.approx(0.0032905, rel=1e-4),
         pytest.approx(0.0007593, rel=1e-4),

@@ -35,20 +35,23 @@ def test_the_hero() -> None:
     optimizer = Heuristic().optimizer(tokens=390_251 * per_batch, hidden=6144, tokens_per_batch=per_batch)
     assert optimizer.learning_rate == pytest.approx(0.0032905, abs=5e-8)
     assert optimizer.adam_learning_rate == pytest.approx(0.0007593, abs=5e-8)
-    assert optimizer.epsilon == pytest.approx(6.04e-15, abs=5e-18)
-    assert (optimizer.beta1, optimizer.beta2) == (0.9, 0.95)
+    assert optimizer.moments.epsilon == pytest.approx(6.04e-15, abs=5e-18)
+    assert (optimizer.moments.beta1, optimizer.moments.beta2) == (0.9, 0.95)
 
 
 def test_caps_and_clips() -> None:
     small = Heuristic().optimizer(tokens=100_000, hidden=32, tokens_per_batch=131_072)
     assert small.learning_rate == 0.05
     assert small.adam_learning_rate == 0.05
-    assert small.beta2 == pytest.approx(0.999, rel=1e-12)
-    assert Heuristic().optimizer(tokens=10**9, hidden=64, tokens_per_batch=1024).beta2 == 0.9999
+    assert small.moments.beta2 == pytest.approx(0.999, rel=1e-12)
+    assert Heuristic().optimizer(tokens=10**9, hidden=64, tokens_per_batch=1024).moments.beta2 == 0.9999
 
 
 def test_beta2_falls_with_the_batch() -> None:
-    betas = [Heuristic().optimizer(tokens=10**12, hidden=512, tokens_per_batch=131_072 * n).beta2 for n in (1, 10, 60)]
+    betas = [
+        Heuristic().optimizer(tokens=10**12, hidden=512, tokens_per_batch=131_072 * n).moments.beta2
+        for n in (1, 10, 60)
+    ]
     assert betas == pytest.approx([0.999, 0.999**10, 0.95])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from steps.model.config import ModelConfig
 from steps.model.transformer import init
-from steps.train.config import OptimizerConfig
+from steps.train.config import MomentsConfig
 from steps.train.optimizer import (
     ADAM,
     ADAMH,
@@ -23,7 +23,6 @@ SHAPE = ModelConfig.of_family(
     hidden=32, num_layers=2, vocab_size=64, head_dim=8, num_experts=4, top_k=2, window=8, sequence_length=16,
     gated_norm_rank=4,
 )  # fmt: skip
-OPTIMIZER = OptimizerConfig(learning_rate=0.02, adam_learning_rate=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def params():
 
 @pytest.fixture(scope="module")
 def after_one_step(params):
-    transform = build_optimizer(OPTIMIZER)
+    transform = build_optimizer(MomentsConfig())
     gradients = jax.tree.map(lambda leaf: jnp.sin(7 * leaf), params)
     state = with_learning_rates(transform.init(params), jnp.float32(0.02), jnp.float32(0.01))
     updates, _ = transform.update(gradients, state, params)
