@@ -20,24 +20,8 @@ STEPS = [
 ]  # fmt: skip
 
 
-def command(*arguments: str, expect: int = 0) -> str:
-    """What the command line prints; it must end as expected and must not have imported anything heavy."""
-    program = (
-        "import sys; from executor.cli import main\n"
-        "code = main()\n"
-        "heavy = {'ray', 'jax', 'levanter', 'wandb', 'gcsfs'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "sys.exit(code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == expect, done.stderr
-    return done.stdout
-
-
-def test_laptop_plan_has_every_step_and_a_reason(tmp_path):
-    plan = json.loads(command("plan", "recipes/hero_535b.py", "--prefix", str(tmp_path), "--json"))
+def test_laptop_plan_has_every_step_and_a_reason(marinade, tmp_path):
+    plan = json.loads(marinade("plan", "recipes/hero_535b.py", "--prefix", str(tmp_path), "--json"))
     assert sorted(step["name"] for step in plan["steps"]) == sorted(STEPS)
     assert all(step["action"] == "run" and step["reasons"][0]["kind"] == "new" for step in plan["steps"])
     seen: set[str] = set()
@@ -46,16 +30,16 @@ def test_laptop_plan_has_every_step_and_a_reason(tmp_path):
         seen.add(step["name"])
 
 
-def test_full_plan_works_where_the_data_is_not(tmp_path):
-    plan = json.loads(command("plan", "recipes/hero_535b.py", "--scale", "full", "--prefix", str(tmp_path), "--json"))
+def test_full_plan_works_where_the_data_is_not(marinade, tmp_path):
+    plan = json.loads(marinade("plan", "recipes/hero_535b.py", "--scale", "full", "--prefix", str(tmp_path), "--json"))
     corpus = next(step for step in plan["steps"] if step["name"] == "corpus")
     assert corpus["action"] == "maybe"
     assert {reason["kind"] for reason in corpus["reasons"]} >= {"unreachable"}
     assert {step["name"] for step in plan["steps"]} >= {f"ladder/d{hidden}" for hidden in (768, 1024, 1536, 2048)}
 
 
-def test_full_estimate_is_the_published_run():
-    steps = json.loads(command("estimate", "recipes/hero_535b.py", "--scale", "full", "--json"))["steps"]
+def test_full_estimate_is_the_published_run(marinade):
+    steps = json.loads(marinade("estimate", "recipes/hero_535b.py", "--scale", "full", "--json"))["steps"]
     pretrain, midtrain = steps["hero/pretrain"], steps["hero/midtrain"]
     assert pretrain["parameters_total"] == 535_477_106_688
     assert pretrain["parameters_active"] == 22_762_487_808
@@ -90,8 +74,8 @@ def test_full_run_stops_before_any_step_with_what_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize("scale", ["laptop", "full"])
-def test_the_swap_is_one_cause_and_what_follows_inherits(scale):
-    text = command(
+def test_the_swap_is_one_cause_and_what_follows_inherits(marinade, scale):
+    text = marinade(
         "diff", "recipes/hero_535b.py", "recipes/hero_535b_mixture_swap.py", "--scale", scale, "--json", expect=1
     )
     diff = json.loads(text)

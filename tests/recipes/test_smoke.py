@@ -37,13 +37,9 @@ def run(prefix: Path, *arguments: str) -> tuple[str, str]:
     return out, err
 
 
-def plan(prefix: Path, *arguments: str) -> dict[str, dict]:
-    done = subprocess.run(
-        [sys.executable, "-m", "executor.cli", "plan", "recipes/smoke.py", "--json", "--prefix", prefix, *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return {step["name"]: step for step in json.loads(done.stdout)["steps"]}
+def planned(marinade, prefix: Path, *arguments: str) -> dict[str, dict]:
+    plan = json.loads(marinade("plan", "recipes/smoke.py", "--json", "--prefix", str(prefix), *arguments))
+    return {step["name"]: step for step in plan["steps"]}
 
 
 def records(prefix: Path) -> dict[str, dict]:
@@ -62,7 +58,7 @@ def store(tmp_path_factory) -> tuple[Path, str]:
 def test_it_ends_with_the_report(store):
     prefix, out = store
     report = json.loads(next(prefix.rglob("report.json")).read_text())
-    assert f"{report['hero']['final_loss']:.3f}" in out
+    assert f"{report['hero']['final_loss']:.4f}" in out
     assert [mark["progress"] for mark in report["forecast"]["marks"]][-1] == 1
     assert report["forecast"]["marks"][-1]["relative_error"] is not None
     assert set(report["evaluations"]) == {"pretrain", "midtrain", "sft"}
@@ -81,13 +77,13 @@ def test_every_artifact_has_a_record_and_the_forecast_came_first(store):
 
 def test_a_second_run_does_nothing(store):
     before = sorted(path for path in store[0].rglob("*") if ".runs" not in path.parts)
-    _, err = run(store[0])
-    assert "nothing to do" in err
+    out, _ = run(store[0])
+    assert "nothing to do" in out
     assert sorted(path for path in store[0].rglob("*") if ".runs" not in path.parts) == before
 
 
-def test_one_changed_setting_reruns_what_follows_and_nothing_else(store):
-    steps = plan(store[0], "--set", "hero.midtrain.learning_rate=0.001")
+def test_one_changed_setting_reruns_what_follows_and_nothing_else(marinade, store):
+    steps = planned(marinade, store[0], "--set", "hero.midtrain.learning_rate=0.001")
     changed = {name for name, step in steps.items() if step["action"] != "reuse"}
     assert changed == {"hero/midtrain", "hero/sft", "hero/eval", "hero/report"}
     [reason] = steps["hero/midtrain"]["reasons"]
@@ -122,9 +118,9 @@ def test_killed_in_the_middle_it_resumes_and_ends_as_if_nothing_had_happened(sto
     assert len(attempts) == 2
 
 
-def test_a_fork_shares_what_came_before_it(store):
+def test_a_fork_shares_what_came_before_it(marinade, store):
     """The mixture swap on the store of the flagship: everything up to the fork is found, the rest is new."""
-    steps = plan(store[0], "--set", "hero.swap=true")
+    steps = planned(marinade, store[0], "--set", "hero.swap=true")
     assert {name for name, step in steps.items() if step["action"] != "reuse"} == {
         "hero/pretrain-swap", "hero/midtrain", "hero/sft", "hero/eval", "hero/report",
     }  # fmt: skip
