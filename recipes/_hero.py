@@ -192,7 +192,7 @@ def full_settings() -> HeroSettings:
             for hidden, (layers, racks) in rungs.items()
         },
         hero=RunSettings(hidden=6144, num_layers=48, racks=11, batch_size=11_264, steps=390_251, mfu=HERO_MFU),
-        fine_tune=FineTuneSettings(steps=630, batch_size=704),
+        fine_tune=FineTuneSettings(steps=630, batch_size=704, pairs="/data/hero/conversations"),
         evaluation=EvaluationConfig(sequences_per_domain=704),
         checkpoint=CheckpointConfig(permanent_every=6000, rolling_seconds=3600),
     )

@@ -55,7 +55,7 @@ def data_steps(settings: HeroSettings) -> Data:
 
 def _source(data: DataSettings, domain: str) -> InterpreterSource | FileSource:
     if data.root:
-        return FileSource(files=adopt(f"{data.root.rstrip('/')}/{domain}/{data.pattern}"))
+        return FileSource(files=adopt(f"{data.root.rstrip('/')}/{domain}", name=f"raw/{domain}"))
     return InterpreterSource(kind=domain, python_version=platform.python_version())  # pyright: ignore[reportArgumentType]
 
 

@@ -10,15 +10,14 @@ class DataSettings:
 
     Attributes:
         domains: names of the mixture's components.
-        root: folder or URL with `{domain}/` folders of JSON lines; empty reads the interpreter's own library.
-        pattern: files below each domain's folder.
+        root: folder or URL with a folder of `.jsonl`, `.parquet` or `.txt` files (also `.gz`, `.zst`) for each domain;
+            empty reads the interpreter's own library.
         tokenizer, tokenizer_revision: Hugging Face id of a tokenizer and its commit or tag; empty trains one.
         vocab_size: entries of the tokenizer.
     """
 
     domains: tuple[str, ...]
     root: str = ""
-    pattern: str = "*.jsonl.zst"
     tokenizer: str = ""
     tokenizer_revision: str = "main"
     vocab_size: int
@@ -90,9 +89,12 @@ class FineTuneSettings:
     """Supervised fine-tuning on question and answer pairs; at full scale this project's own choice.
 
     Attributes:
+        pairs: folder or URL with `train.jsonl` and `validation.jsonl` of `question` and `answer`; empty makes them from
+            the domain `docstrings`.
         learning_rate_ratio: peak over the pretraining peak.
     """
 
     steps: int
     batch_size: int
+    pairs: str = ""
     learning_rate_ratio: float = 0.1

@@ -172,18 +172,18 @@ def swap_step(settings: HeroSettings, base: Step) -> Step:
 
 
 def fine_tune_step(settings: HeroSettings, hero: TrainConfig, midtrain: Step, data: Data) -> Step:
-    """Supervised fine-tuning of midtrain's weights, with a new optimizer.
-
-    Question and answer pairs come from docstrings, or from `conversations/` beside the user's own text.
-    """
+    """Supervised fine-tuning of midtrain's weights, with a new optimizer."""
     tuning = settings.fine_tune
-    pairs = (
-        adopt(f"{settings.data.root}/conversations")
-        if settings.data.root
-        else Step(
-            "pairs", build_pairs, PairsConfig(documents=data.corpus / "docstrings"), resources=data_resources(settings)
+    if tuning.pairs:
+        pairs = adopt(tuning.pairs, name="raw/pairs")
+    elif "docstrings" in settings.data.domains:
+        config = PairsConfig(documents=data.corpus / "docstrings")
+        pairs = Step("pairs", build_pairs, config, resources=data_resources(settings))
+    else:
+        raise ValueError(
+            "fine-tuning needs question and answer pairs: there is no domain `docstrings` to make them from; "
+            "set fine_tune.pairs to a folder with train.jsonl and validation.jsonl"
         )
-    )
     ratio = tuning.learning_rate_ratio
     config = dataclasses.replace(
         hero,
