@@ -112,9 +112,13 @@ class Scheduler:
             if name in self.outcomes or step.action in ("halted", "blocked"):
                 continue
             sources = {ref.step for ref in self.graph.inputs[name]}
-            self.pending[name] = {source for source in sources if source not in self.outcomes}
+            self.pending[name] = {source for source in sources if not self._is_committed(source)}
             if not self.pending[name]:
                 self._make_ready(name)
+
+    def _is_committed(self, name: str) -> bool:
+        """Whether a step has what its dependents read; raw data that cannot be read has an outcome, and has not."""
+        return name in self.outcomes and self.outcomes[name].status == "reused"
 
     def _reuse(self, name: str) -> None:
         step, result = self.planned[name], self.results.of(name)

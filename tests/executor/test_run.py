@@ -245,6 +245,7 @@ def test_adopted_data_is_known_by_its_listing(project):
     assert unreachable["work"].reasons[0].kind == "unreachable"
     outcome = project.run(f"url={data}")
     assert outcome.exit_code == 1 and "there is no such file" in "".join(s.error for s in outcome.steps.values())
+    assert outcome.steps["work"].status == "not_run"
     data.write_text("one")
     assert project.run(f"url={data}").steps["work"].status == "succeeded"
     assert set(actions(project.plan(f"url={data}")).values()) == {"reuse"}
