@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from steps.scaling import fit
 
@@ -33,6 +34,7 @@ def _draw_ladder(axes: Any, forecast: dict[str, Any]) -> None:
     spread = [[final["loss"] - final["low"]], [final["high"] - final["loss"]]]
     axes.errorbar([target], [final["loss"]], yerr=spread, fmt="*", color="tab:red", label=f"hero {final['loss']:.3f}")
     axes.set(xscale="log", xlabel="training FLOPs without head", ylabel="loss at 100%, nats per token")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_title(f"{forecast['extrapolation_factor']:.1f}x beyond the top rung")
     axes.legend()
 

@@ -179,3 +179,11 @@ def test_a_start_at_another_step_than_declared_is_refused(data, unbroken, tmp_pa
 def test_wrong_configs_are_refused(data, changes, message):
     with pytest.raises(ValueError, match=message):
         config_of(data, **changes)
+
+
+def test_weights_and_biases_without_a_key_is_kept_offline(data, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    config = config_of(data, until_step=2, trackers=TrackerConfig(wandb_project="marinade-test", every=1))
+    run(config, tmp_path / "out", log_dir=str(tmp_path / "log"))
+    assert list((tmp_path / "log" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len((tmp_path / "log" / "metrics.jsonl").read_text().splitlines()) == 2
