@@ -107,7 +107,7 @@ def _start_wandb(log_dir: str, trackers: TrackerConfig, name: str, config: Train
 
     folder = log_dir if log_dir and "://" not in log_dir else os.getcwd()
     os.makedirs(folder, exist_ok=True)
-    os.environ.setdefault("WANDB_DIR", folder)
+    os.environ["WANDB_DIR"] = folder
     mode = "online" if os.environ.get("WANDB_API_KEY") else "offline"
     tracker = WandbConfig(project=trackers.wandb_project, name=name, mode=mode, save_code=False).init(None)
     tracker.log_hyperparameters(dataclasses.asdict(config))
