@@ -12,7 +12,7 @@ block-deterministic mixture), so a run may start anywhere and across machines.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
 from levanter.data.dataset import AsyncDataset
-from levanter.data.loader import DataLoader
+from levanter.data.loader import DataLoader, DataLoaderIterator
 from levanter.data.mixture import MixtureDataset
 from levanter.data.text.datasets import TokenSeqDataset
 from levanter.store.cache import TreeCache
@@ -132,7 +132,7 @@ def loader(
     start_step: int = 0,
     mesh: Mesh | None = None,
     axes: tuple[str, ...] = ("data", "expert"),
-) -> Iterator[Batch]:
+) -> DataLoaderIterator:
     """Batches from `start_step` on, read ahead in the background; close() it to end that.
 
     The batch axis is sharded over these axes of the mesh, each process loading its own part; without a mesh it lies

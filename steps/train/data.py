@@ -6,7 +6,7 @@ fine-tuning.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from jax.sharding import Mesh
@@ -83,10 +83,14 @@ class TrainingData:
             },
         )
 
-    def batches(self, start_step: int, mesh: Mesh) -> Iterator[Batch]:
-        """Batches from optimizer step `start_step` (counted from 0) on, spread over the mesh."""
-        for batch in loader(self.dataset, batch_size=self.config.batch_size, start_step=start_step, mesh=mesh):
-            yield Batch(**batch)
+    def batches(self, start_step: int, mesh: Mesh) -> Generator[Batch]:
+        """Batches from optimizer step `start_step` (counted from 0) on, spread over the mesh; close it when done."""
+        batches = loader(self.dataset, batch_size=self.config.batch_size, start_step=start_step, mesh=mesh)
+        try:
+            for batch in batches:
+                yield Batch(**batch)
+        finally:
+            batches.close()
 
     def epochs(self, until_step: int) -> dict[str, float]:
         """How often each component has been read after `until_step` optimizer steps of the run."""

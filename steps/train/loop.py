@@ -58,39 +58,63 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
         f"parameters, {config.tokens_per_step:,} tokens a step, mesh {dict(mesh.shape)}",
         flush=True,
     )
-    for step in range(first + 1, goal + 1):
-        began = time.monotonic()
-        state, measured = advance(state, next(batches), *map(np.float32, learning_rates(config, step)))
-        measured = jax.device_get(measured)
-        _append(history, measured)
-        if not math.isfinite(history.losses[-1]):
-            raise FloatingPointError(
-                f"the loss of step {step} is {history.losses[-1]}; the checkpoints before it are under {output}. "
-                "Lower the learning rate or mend the data, then run again"
-            )
-        row = training_row(config, history, measured, time.monotonic() - began)
-        if step in marks:
+    try:
+        for step in range(first + 1, goal + 1):
             began = time.monotonic()
-            evaluation = evaluate(
-                state.params, state.router, data.validation, config.model, mesh,
-                step=step, progress=marks[step], tokens=step * config.tokens_per_step,
-            )  # fmt: skip
-            history.evals.append(evaluation)
-            row |= evaluation_row(evaluation, forecast.get(_mark(marks[step])), time.monotonic() - began)
-            print(_evaluation_line(evaluation, forecast.get(_mark(marks[step]))), flush=True)
-        if step % config.trackers.every == 0 or step in marks or step == goal:
-            metrics.log(step, row)
-        if step == goal or step in context.milestones or _is_permanent(config, step):
-            checkpoints.save_permanent(state, step, history.to_json(_facts(config)))
-            metrics.flush()
-        else:
-            checkpoints.save_rolling_if_due(state, step, lambda: history.to_json(_facts(config)))
-        context.progress(step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1])
-    checkpoints.finish()
-    metrics.finish()
+            state, measured = advance(state, next(batches), *map(np.float32, learning_rates(config, step)))
+            measured = jax.device_get(measured)
+            _append(history, measured)
+            row = training_row(config, history, measured, time.monotonic() - began)
+            if step in marks:
+                row |= _evaluate(config, state, data, history, marks[step], forecast, mesh)
+            if step % config.trackers.every == 0 or step in marks or step == goal:
+                metrics.log(step, row)
+            if not math.isfinite(history.losses[-1]):
+                metrics.log(step, row)
+                raise FloatingPointError(
+                    f"the loss of step {step} is {history.losses[-1]}; the checkpoints before it are under {output}. "
+                    "Lower the learning rate or mend the data, then run again"
+                )
+            if step == goal or step in context.milestones or _is_permanent(config, step):
+                checkpoints.save_permanent(state, step, history.to_json(_facts(config)))
+                metrics.flush()
+            else:
+                checkpoints.save_rolling_if_due(state, step, lambda: history.to_json(_facts(config)))
+            context.progress(step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1])
+        checkpoints.finish()
+    finally:
+        batches.close()
+        metrics.finish()
     with fsspec.open(f"{output}/history.json", "wt") as file:
         file.write(history.to_json(_facts(config)))  # pyright: ignore[reportAttributeAccessIssue]
     return _result(config, history, data.epochs(history.steps))
+
+
+def _evaluate(
+    config: TrainConfig,
+    state: TrainState,
+    data: TrainingData,
+    history: History,
+    progress: float,
+    forecast: dict[int, float],
+    mesh: Mesh,
+) -> dict[str, float]:
+    """Evaluate at a mark of the horizon: into the history, onto the log, and as metrics."""
+    began = time.monotonic()
+    evaluation = evaluate(
+        state.params,
+        state.router,
+        data.validation,
+        config.model,
+        mesh,
+        step=history.steps,
+        progress=progress,
+        tokens=history.steps * config.tokens_per_step,
+    )
+    history.evals.append(evaluation)
+    predicted = forecast.get(_mark(progress))
+    print(_evaluation_line(evaluation, predicted), flush=True)
+    return evaluation_row(evaluation, predicted, time.monotonic() - began)
 
 
 def _begin(config: TrainConfig, mesh: Mesh, earlier: tuple[str, ...]) -> tuple[TrainState, History]:

@@ -5,6 +5,7 @@ Each case trains a two-layer model for a few steps on a few kilobytes.
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,9 @@ def test_fine_tuning_takes_weights_and_begins_anew(data, unbroken, tmp_path):
 def test_a_loss_that_is_not_finite_stops_and_says_where(data, tmp_path):
     wild = config_of(data, optimizer=OptimizerConfig(learning_rate=1e30, adam_learning_rate=1e30))
     with pytest.raises(FloatingPointError, match=r"loss of step \d+ is (nan|inf)"):
-        run(wild, tmp_path)
+        run(wild, tmp_path / "out", log_dir=str(tmp_path / "log"))
+    rows = [json.loads(line) for line in (tmp_path / "log" / "metrics.jsonl").read_text().splitlines()]
+    assert not math.isfinite(rows[-1]["train/cross_entropy_loss"])
 
 
 def test_a_start_at_another_step_than_declared_is_refused(data, unbroken, tmp_path):
