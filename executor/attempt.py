@@ -68,17 +68,37 @@ def run_task(task: Task, emit: Emit, control: Control, *, descriptors: bool) -> 
 
 
 def _found(store: Store, task: Task) -> Answer | None:
-    """The result, if it came to be while we waited for the lease."""
+    """The result, if it came to be while we waited for the lease, or is there but for its last record."""
     if task.stop_at is not None:
-        published = store.milestones(task.address)
-        if all(at in published for at in (*task.milestones, task.stop_at)):
-            return Answer(status="reused", address=task.address)
-        return None
+        return None if unpublished(store, task) else Answer(status="reused", address=task.address)
     record = store.find_content(task.name, task.content_key)
+    if record is None:
+        record = next((one for one in store.attempts(task.address) if _completes(one, task)), None)
+        if record is not None and not store.absent(record):
+            store.commit(record)  # its process ended between its own record and the one that counts
     if record is None or record.attempt == task.superseded or store.absent(record):
         return None
     store.enter(task.recipe_key, IndexEntry(content_key=task.content_key, address=record.address))
     return Answer(status="reused", attempt=record.attempt, address=record.address, record=record.to_json())
+
+
+def _completes(record: Record, task: Task) -> bool:
+    counts = record.attempt != task.superseded and record.attempt >= task.not_before
+    return record.finished and record.content_key == task.content_key and counts
+
+
+def unpublished(store: Store, task: Task) -> tuple[int, ...]:
+    """Milestones wanted of a step that have no record which counts, in order.
+
+    One of before a forced run does not count, nor one whose files are gone.
+    """
+    published = store.milestones(task.address)
+    asked = {*task.milestones, *(() if task.stop_at is None else (task.stop_at,))}
+    return tuple(sorted(at for at in asked if at not in published or not _counts(store, task, published[at])))
+
+
+def _counts(store: Store, task: Task, milestone: MilestoneRecord) -> bool:
+    return milestone.attempt >= task.not_before and not store.absent_from(milestone)
 
 
 class _Attempt:
@@ -155,6 +175,7 @@ class _Attempt:
                 earlier_attempts=earlier,
                 stop_at=task.stop_at,
                 milestones=task.milestones,
+                unpublished=unpublished(self.store, task),
                 log_dir=self.store.log_dir(task.address, self.attempt),
                 on_progress=self._progress,
                 on_publish=self._publish,
@@ -171,14 +192,12 @@ class _Attempt:
             raise
 
     def _earlier(self) -> tuple[str, ...]:
-        """Output folders to resume from. Attempts still called running are dead: the lease is ours."""
+        """Output folders to resume from, newest first. Attempts still called running are dead: the lease is ours."""
         folders = []
         for record in self.store.attempts(self.task.address):
             if record.status == "running":
                 error = "the process that ran it ended without a word (killed, out of memory, or its machine lost)"
                 self.store.write_attempt(dataclasses.replace(record, status="interrupted", error=error, ended=now()))
-            elif record.finished:
-                continue
             if record.attempt >= self.task.not_before and self.store.has_files(record.address, record.attempt):
                 folders.append(self.store.location(record.address, record.attempt))
         return tuple(folders)
@@ -227,8 +246,12 @@ class _Attempt:
             result=result,
             published=now(),
         )
-        if not self.store.publish(record):  # an earlier attempt published it, and that one counts
-            record = self.store.milestones(self.task.address)[at]
+        if not self.store.publish(record):
+            before = self.store.milestones(self.task.address)[at]
+            if _counts(self.store, self.task, before):
+                record = before
+            else:
+                self.store.publish(record, replace=True)
         self.published[at] = record
         self.emit(Published(record=record.to_json()))
 
@@ -251,12 +274,11 @@ class _Attempt:
         task = self.task
         self.lease.check()
         result = self._result(result)
-        published = self.store.milestones(task.address)
-        for at in (*task.milestones, *((task.stop_at,) if task.stop_at is not None else ())):
-            if at not in published:
-                raise MarinadeError(
-                    f"step {task.name} returned without publishing milestone {at}, which other steps need"
-                )
+        lacking = unpublished(self.store, task)
+        if lacking:
+            raise MarinadeError(
+                f"step {task.name} returned without publishing milestone {lacking[0]}, which other steps need"
+            )
         for step, raw in task.raw:
             after = look(step)
             if is_raw(step) and after.digest != raw.digest:

@@ -29,10 +29,12 @@ class StepContext:
 
     Attributes:
         name, attempt, output: of the step; `output` is the folder to write to.
-        earlier_attempts: output folders of unfinished attempts of the same work, newest first; resume from complete
+        earlier_attempts: output folders of earlier attempts of the same work, newest first; resume from complete
             checkpoints in them.
         stop_at: the milestone this attempt is asked to end at, None for the whole step.
         milestones: all milestones wanted of this step; publish at least these.
+        unpublished: those of them (and of `stop_at`) that no earlier attempt published: do not resume from beyond the
+            first, and publish it again where an earlier attempt had just got there.
         log_dir: folder beside the artifact, outside its digest: metrics, timings.
     """
 
@@ -42,6 +44,7 @@ class StepContext:
     earlier_attempts: tuple[str, ...] = ()
     stop_at: int | None = None
     milestones: tuple[int, ...] = ()
+    unpublished: tuple[int, ...] = ()
     log_dir: str = ""
     on_progress: Callable[[float, float, str, dict[str, Any]], None] = _no_progress
     on_publish: Callable[[int, str, dict[str, Any] | None], None] = _no_publish

@@ -95,9 +95,9 @@ class _Planner:
         for name in raw:
             self.results.of(name).raw = look(self.graph.steps[name])
         pulled: set[str] = set()
+        whole, wanted = self._wants()
         while True:
             needed = self._needed(pulled)
-            whole, wanted = self._wants(needed)
             self._settle(needed, whole, wanted)
             running = {name for name in needed if name not in self.hits}
             more = {ref.step for name in running for ref in self.graph.inputs[name] if ref.execution_only} - pulled
@@ -136,11 +136,11 @@ class _Planner:
                 waiting += [ref.step for ref in self.graph.inputs[name] if not ref.execution_only]
         return [name for name in self.graph.steps if name in seen]
 
-    def _wants(self, needed: list[str]) -> tuple[set[str], dict[str, set[int]]]:
-        """Steps wanted as a whole, and the milestones wanted of each."""
-        whole, wanted = set(self.targets), {name: set[int]() for name in self.graph.steps}
-        for name in needed:
-            for reference in self.graph.inputs[name]:
+    def _wants(self) -> tuple[set[str], dict[str, set[int]]]:
+        """Steps wanted as a whole, and the milestones wanted of each, by the recipe; a selection widens neither."""
+        whole, wanted = set(self.graph.targets), {name: set[int]() for name in self.graph.steps}
+        for references in self.graph.inputs.values():
+            for reference in references:
                 if reference.at is None:
                     whole.add(reference.step)
                 else:
@@ -149,6 +149,9 @@ class _Planner:
 
     def _settle(self, needed: list[str], whole: set[str], wanted: dict[str, set[int]]) -> None:
         """Find content keys and artifacts, in waves from the sources."""
+        for name in needed:  # an earlier look may have found more than is there
+            result = self.results.of(name)
+            result.record, result.milestones = None, {}
         self.hits.clear()
         self.content_keys.clear()
         self.broken.clear()
@@ -237,11 +240,9 @@ class _Planner:
             if name in whole and result.record is not None:
                 pending[name] = result.record
             for at in wanted[name]:
-                milestone = result.milestones[at]
-                found = self.store.find(milestone.address, f"{milestone.attempt}/{milestone.part}".rstrip("/"))
-                for file in milestone.files:
-                    if file.path not in found or found[file.path].size != file.size:
-                        gone[name] = f"milestone {at}: {file.path} is missing or has another size"
+                absent = self.store.absent_from(result.milestones[at])
+                if absent:
+                    gone[name] = f"milestone {at}: {absent}"
         unseen = [n for n, record in pending.items() if (record.address, record.attempt) not in self._present]
         for name, absent in self.store.files.each(lambda name: self.store.absent(pending[name]), unseen).items():
             self._present[pending[name].address, pending[name].attempt] = absent

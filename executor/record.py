@@ -156,8 +156,9 @@ class RunRecord:
 
     Attributes:
         experiment: hypothesis and success criteria, as declared before the run.
-        steps: name -> key, payload, and the content key and address known when it began.
-        outcome: name -> status, address, attempt, content_key; empty while the run goes on (or if it was killed).
+        steps: name -> key, payload, and the content key and address known when it began; every step of the graph.
+        outcome: name -> status, address, attempt, content_key. Steps that the run left out keep the outcome of the run
+            before; the others have none while the run goes on (or if it was killed).
     """
 
     schema: int = SCHEMA

@@ -90,6 +90,7 @@ def run_experiment(
         check(todo, local_capacity())
     run_id = f"{new_id()}-{run_slug(recipe.name, scale)}"
     record = _record(prepared, experiment, recipe, scale, arguments, run_id)
+    record = _with_left_out(record, prepared, store)
     backend = _backend(recipe, options, todo)
     try:
         if options.address:
@@ -125,7 +126,9 @@ def run_experiment(
         if close is not None:
             close()
     ordered = {step.name: outcomes[step.name] for step in prepared.plan.steps}
-    ended = dataclasses.replace(record, ended=now(), outcome={n: _summary(o) for n, o in ordered.items()})
+    ended = dataclasses.replace(
+        record, ended=now(), outcome=record.outcome | {n: _summary(o) for n, o in ordered.items()}
+    )
     try:
         store.write_run(ended)
     except OSError as error:  # the artifacts are what counts; what went wrong with them is in the outcome
@@ -169,6 +172,7 @@ class _NothingToDo:
 def _record(
     prepared: Prepared, experiment: Experiment, recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str
 ) -> RunRecord:
+    graph, planned = prepared.graph, {step.name: step for step in prepared.plan.steps}
     return RunRecord(
         id=run_id,
         recipe=recipe.name,
@@ -179,18 +183,36 @@ def _record(
         pid=os.getpid(),
         experiment={"hypothesis": experiment.hypothesis, "success": list(experiment.success)},
         steps={
-            step.name: {
-                "key": step.key,
-                "payload": step.payload,
-                "content_key": step.content_key,
-                "address": step.address,
-                "amends": step.step.amends.name if step.step.amends is not None else "",
-                "pinned": prepared.graph.code[step.name].fingerprints if step.step.code == "pin" else None,
-                "execution_only": redact_json(prepared.graph.execution_only[step.name]),
+            name: {
+                "key": graph.keys[name],
+                "payload": graph.payloads[name],
+                "content_key": planned[name].content_key if name in planned else "",
+                "address": planned[name].address if name in planned else "",
+                "amends": step.amends.name if step.amends is not None else "",
+                "pinned": graph.code[name].fingerprints if step.code == "pin" else None,
+                "execution_only": redact_json(graph.execution_only[name]),
             }
-            for step in prepared.plan.steps
+            for name, step in graph.steps.items()
         },
     )
+
+
+def _with_left_out(record: RunRecord, prepared: Prepared, store: Store) -> RunRecord:
+    """What the run before this one knew of steps that this one leaves out (`--until`, `--only`) still holds."""
+    planned = {step.name for step in prepared.plan.steps}
+    left_out = [name for name in record.steps if name not in planned]
+    before = store.last_run(record.recipe, record.scale) if left_out else None
+    if before is None:
+        return record
+    steps, outcome = dict(record.steps), dict(record.outcome)
+    for name in left_out:
+        earlier = before.steps.get(name)
+        if earlier is None or earlier["key"] != steps[name]["key"]:
+            continue
+        steps[name] = steps[name] | {field: earlier[field] for field in ("content_key", "address")}
+        if name in before.outcome:
+            outcome[name] = before.outcome[name]
+    return dataclasses.replace(record, steps=steps, outcome=outcome)
 
 
 def _summary(outcome: StepOutcome) -> dict[str, Any]:

@@ -281,6 +281,8 @@ class Scheduler:
             return
         if answer.record:
             result.record = Record.from_json(answer.record)
+        elif result.record is not None and result.record.content_key != self.results.content_key(name):
+            result.record = None
         if self.prepared.wanted[name]:
             result.milestones = self.store.milestones(answer.address)
         if answer.status == "reused":

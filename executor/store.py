@@ -140,9 +140,24 @@ class Store:
         records = [MilestoneRecord.from_json(data.decode()) for data in found.values()]
         return {record.at: record for record in sorted(records, key=lambda record: record.at)}
 
-    def publish(self, record: MilestoneRecord) -> bool:
-        """Put a milestone's record; False if that milestone was published before, which then stays what it is."""
-        return self.files.create(f"{record.address}/.step/milestones/{record.at}.json", _bytes(record.to_json()))
+    def publish(self, record: MilestoneRecord, *, replace: bool = False) -> bool:
+        """Put a milestone's record; False if that milestone was published before, which then stays what it is.
+
+        `replace` is for one that does not count any more: forced, or its files are gone.
+        """
+        path = f"{record.address}/.step/milestones/{record.at}.json"
+        if replace:
+            self.files.write(path, _bytes(record.to_json()))
+            return True
+        return self.files.create(path, _bytes(record.to_json()))
+
+    def absent_from(self, milestone: MilestoneRecord) -> str:
+        """What is missing of a milestone's files, empty where nothing is."""
+        found = self.find(milestone.address, f"{milestone.attempt}/{milestone.part}".rstrip("/"))
+        for file in milestone.files:
+            if file.path not in found or found[file.path].size != file.size:
+                return f"{file.path} is missing or has another size"
+        return ""
 
     # Index
 

@@ -72,10 +72,13 @@ class RunCheckpoints:
         filesystem.pipe_file(path, text.encode())
 
 
-def newest_checkpoint(attempts: tuple[str, ...]) -> str | None:
-    """The complete checkpoint with the highest step among the folders of earlier attempts, or None."""
+def newest_checkpoint(attempts: tuple[str, ...], at_most: int | None) -> str | None:
+    """The complete checkpoint with the highest step among the folders of earlier attempts, or None.
+
+    `at_most` is the first step whose checkpoint is still owed: what lies beyond it is passed over.
+    """
     roots = [f"{attempt}/{kind}" for attempt in attempts for kind in (PERMANENT, ROLLING)]
-    return discover_latest_checkpoint(*roots) if roots else None
+    return discover_latest_checkpoint(*roots, max_step=at_most) if roots else None
 
 
 def checkpoint_step(checkpoint: str) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from executor import current, resolved
+from executor import StepContext, current, resolved
 from steps.model.config import ModelConfig
 from steps.model.loss import LossAux, loss
 from steps.model.transformer import RouterState
@@ -42,7 +42,7 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
         logging.getLogger(library).setLevel(logging.WARNING)
     context = current()
     mesh = make_mesh(config.model)
-    state, history = _begin(config, mesh, context.earlier_attempts)
+    state, history = _begin(config, mesh, context)
     first = history.steps
     goal = config.until_step if context.stop_at is None else min(config.until_step, context.stop_at)
     data = TrainingData.open(config, history.stages)
@@ -59,6 +59,8 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
         flush=True,
     )
     try:
+        if first > config.start_step and (first == goal or first in context.unpublished):
+            checkpoints.save_permanent(state, first, history.to_json(_facts(config)))
         for step in range(first + 1, goal + 1):
             began = time.monotonic()
             state, measured = advance(state, next(batches), *map(np.float32, learning_rates(config, step)))
@@ -117,11 +119,12 @@ def _evaluate(
     return evaluation_row(evaluation, predicted, time.monotonic() - began)
 
 
-def _begin(config: TrainConfig, mesh: Mesh, earlier: tuple[str, ...]) -> tuple[TrainState, History]:
+def _begin(config: TrainConfig, mesh: Mesh, context: StepContext) -> tuple[TrainState, History]:
     """The state to go on from: an earlier attempt's newest checkpoint, else what the config starts from."""
     optimizer = build_optimizer(config.optimizer.moments)
     shapes = state_shapes(config.model, optimizer, mesh)
-    checkpoint = newest_checkpoint(earlier)
+    owed = min(context.unpublished, default=None)
+    checkpoint = newest_checkpoint(context.earlier_attempts, owed)
     if checkpoint is None and config.start is not None:
         checkpoint = resolved(config.start)
         if checkpoint_step(checkpoint) != config.start_step:
