@@ -212,7 +212,8 @@ class _Attempt:
                 f"{', ...' if len(drift) > 5 else ''}): it was edited meanwhile, or this worker has other files; "
                 "run again"
             )
-        self.store.write_source(self.task.address, self.attempt, code.sources)
+        sources = reach((*self.task.things, *self.task.outside)).sources
+        self.store.write_source(self.task.address, self.attempt, sources)
 
     def _progress(self, done: float, total: float, unit: str, metrics: dict[str, Any]) -> None:
         self.control.check()

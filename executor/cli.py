@@ -61,6 +61,18 @@ def _guarded(action: Callable[[], int]) -> int:
         # The reader (`| head`) has gone: nothing to say, and the interpreter must not say it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:
+        return _say(MarinadeError(_storage_in_words(error)), FAILED)
+
+
+def _storage_in_words(error: OSError) -> str:
+    """Recipes and steps explain their own failures, so what is left are files that the engine cannot use."""
+    if error.filename is None:
+        return f"{type(error).__name__}: {error}"
+    return (
+        f"{error.filename}: {error.strerror}; "
+        "check the prefix (--prefix, else $MARINADE_PREFIX) and who may read and write there"
+    )
 
 
 def _say(error: MarinadeError, code: int) -> int:

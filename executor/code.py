@@ -5,7 +5,7 @@ into helpers of the same file, through imports, also those inside function bodie
 function by function. Other packages are not followed; the engine itself is not code of a step.
 
 Invariant: the result depends on syntax only. Comments, docstrings, formatting, annotations and functions that are not
-reached do not change it; a helper or constant two modules away does.
+reached do not change it; a helper or constant two modules away does. What `@identity` pins goes by that name.
 """
 
 import dataclasses
@@ -106,8 +106,9 @@ class _Search:
         if file is None:
             return
         code = _module_code(file, module)
+        stem = code.pins.get(name) or f"{module_name(module)}.{name}"
         for unit in code.units.get(name, ()):
-            self.places[f"{module_name(module)}.{unit.name}"] = (file, unit)
+            self.places[stem + unit.name.removeprefix(name)] = (file, unit)
             for first, *attributes in unit.globals:
                 self._name(module, first, tuple(attributes))
             for target, attributes in unit.imports:

@@ -41,6 +41,7 @@ class Graph:
         keys: name -> recipe key.
         code: name -> the code its function reaches.
         things: name -> the function, and the classes and functions in its config, that the code is reached from.
+        outside: name -> functions and classes in execution-only fields; their source is recorded and counts nowhere.
         execution_only: name -> dotted path -> JSON of the fields that are in no key.
         secrets: name -> environment variables that hold its secrets.
     """
@@ -52,6 +53,7 @@ class Graph:
     keys: dict[str, str]
     code: dict[str, Code]
     things: dict[str, tuple[Any, ...]]
+    outside: dict[str, tuple[Any, ...]]
     execution_only: dict[str, dict[str, Any]]
     secrets: dict[str, tuple[str, ...]]
     consumers: dict[str, tuple[str, ...]]
@@ -134,6 +136,7 @@ class _Builder:
             keys=keys,
             code=code,
             things=things,
+            outside={name: tuple(encoders[name].outside) for name in steps},
             execution_only={name: encoders[name].execution_only for name in steps},
             secrets={name: tuple(encoders[name].secrets) for name in steps},
             consumers={name: tuple(found) for name, found in consumers.items()},

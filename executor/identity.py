@@ -76,6 +76,7 @@ class Encoder:
         inputs: steps, outputs and milestones, in config order.
         classes: dataclasses whose values stand in it (their methods are code of the step).
         functions: functions and classes that it names (code of the step, too).
+        outside: functions and classes that only execution-only fields hold: their code is in no key.
         execution_only: dotted path -> JSON of the fields that do not enter keys.
     """
 
@@ -83,6 +84,7 @@ class Encoder:
         self.inputs: list[FoundInput] = []
         self.classes: dict[type, None] = {}
         self.functions: dict[Any, None] = {}
+        self.outside: dict[Any, None] = {}
         self.execution_only: dict[str, Any] = {}
         self.secrets: dict[str, None] = {}
         self._outside_of_key = False
@@ -101,7 +103,7 @@ class Encoder:
             return value
         hint = typehints.choose(hint, kind)
         if kind is int:
-            return float(value) if hint is float else value
+            return _float(value, path) if hint is float else value
         if kind is float:
             return value if math.isfinite(value) else {"$float": repr(value)}
         scalar = _SCALARS.get(kind)
@@ -134,7 +136,7 @@ class Encoder:
         if isinstance(value, enum.Enum):
             return self._enum(value, path)
         if isinstance(value, type):
-            self.functions.setdefault(value)
+            self._collect(value, self.functions)
             return {"$class": qualified_name(value, path)}
         if dataclasses.is_dataclass(value):
             return self._dataclass(value, path)
@@ -151,6 +153,8 @@ class Encoder:
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             fields = {name: self.encode(getattr(value, name), Any, _at(path, name)) for name in kind._fields}  # type: ignore[attr-defined]
             return {"$type": qualified_name(kind, path), **fields}
+        if isinstance(value, datetime.timezone):
+            return {"$zone": str(value), "offset": value.utcoffset(None).total_seconds()}
         if isinstance(value, datetime.tzinfo):
             return {"$zone": str(value)}
         if kind.__module__.partition(".")[0] == "numpy" and "numpy" in sys.modules:
@@ -159,12 +163,15 @@ class Encoder:
                 return array
         if callable(value) and hasattr(value, "__qualname__"):
             name = qualified_name(value, path)
-            self.functions.setdefault(value)
+            self._collect(value, self.functions)
             return {"$function": name}
         raise IdentityError(
             f"{path or 'value'}: {kind.__module__}.{kind.__qualname__} has no stable form; use plain values, "
             "dataclasses, enums or module-level functions, or declare the field execution-only and plain"
         )
+
+    def _collect(self, thing: Any, counting: dict[Any, None]) -> None:
+        (self.outside if self._outside_of_key else counting).setdefault(thing)
 
     def _input(self, value: Step | Output | Milestone, path: str) -> dict[str, Any]:
         step = value if isinstance(value, Step) else value.step
@@ -191,7 +198,7 @@ class Encoder:
 
     def _enum(self, value: enum.Enum, path: str) -> dict[str, Any]:
         name = qualified_name(type(value), path)
-        self.functions.setdefault(type(value))
+        self._collect(type(value), self.functions)
         if isinstance(value, enum.Flag):
             return {"$enum": name, "value": value.value}
         return {"$enum": f"{name}.{value.name}"}
@@ -202,7 +209,7 @@ class Encoder:
             self.secrets.setdefault(value.name)
             return {"$secret": value.name}
         encoded: dict[str, Any] = {"$type": qualified_name(kind, path)}
-        self.classes.setdefault(kind)
+        self._collect(kind, self.classes)
         hints = typehints.field_hints(kind)
         for field in dataclasses.fields(value):
             at = _at(path, field.name)
@@ -227,6 +234,16 @@ def _at(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def _float(value: int, path: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise IdentityError(
+            f"{path or 'value'}: an int of {value.bit_length()} bits is too large for a float; "
+            "write a smaller number, or declare the field int"
+        ) from error
+
+
 def _range(value: range) -> dict[str, Any]:
     if len(value) == 0:
         value = range(0)
@@ -243,6 +260,10 @@ def _numpy(value: Any, path: str) -> dict[str, Any] | None:
         return {"$dtype": value.str if value.names is None else str(value.descr)}
     if not isinstance(value, np.ndarray | np.generic):
         return None
+    if isinstance(value, np.ma.MaskedArray):
+        raise IdentityError(
+            f"{path or 'value'}: a masked array has no stable form; use two plain arrays, the values and the mask"
+        )
     array = np.asarray(value)
     if array.dtype.hasobject or array.dtype.names is not None:
         raise IdentityError(f"{path or 'value'}: an array of {array.dtype} has no stable form; use numbers or a list")

@@ -363,8 +363,9 @@ class _Planner:
         named = {reason.step for reason in reasons if reason.step}
         reasons += [reason for reason in self._input_reasons(name, planned) if reason.step not in named]
         outcome = self.last.outcome.get(name, {}) if self.last else {}
-        if not reasons and content_key and outcome.get("content_key", content_key) != content_key:
-            reasons.append(Reason(kind="input", path="content", old=outcome["content_key"], new=content_key))
+        earlier = outcome.get("content_key", "")
+        if not reasons and content_key and earlier and earlier != content_key:
+            reasons.append(Reason(kind="input", path="content", old=earlier, new=content_key))
         if not reasons and self.results.of(name).record is not None:
             lacking = self._lacking(name)
             reasons += [Reason(kind="missing", path=f"@{at}") for at in lacking]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from executor.errors import MarinadeError
 from executor.events import (
     Event,
     StepFailed,
@@ -231,6 +232,7 @@ class Scheduler:
             code=dict(self.graph.code[name].fingerprints),
             inputs=self.results.input_records(name),
             execution_only=self.graph.execution_only[name],
+            outside=self.graph.outside[name],
             raw=tuple((source, data) for source, data in raw if data is not None),
             parts=parts,
             secrets=self.graph.secrets[name],
@@ -313,6 +315,7 @@ class Scheduler:
             status=answer.status,
             address=answer.address,
             attempt=answer.attempt,
+            content_key=self._content_key(name),
             error=answer.error,
             traceback=answer.traceback,
             log=answer.log,
@@ -328,6 +331,15 @@ class Scheduler:
                 log_tail=answer.log_tail,
             )
         )
+
+    def _content_key(self, name: str) -> str:
+        """Empty for raw data, and where an input is unknown or lacks the part that the step reads."""
+        if is_raw(self.planned[name].step):
+            return ""
+        try:
+            return self.results.content_key(name)
+        except MarinadeError:
+            return ""
 
     def _lost(self, name: str, loss: Loss) -> None:
         """The worker of a step is gone: start the step again, or give it up and say so in its record."""

@@ -167,10 +167,11 @@ class Store:
         self.files.write(f".index/content/{entry.content_key}.json", data)
 
     def lookup(self, kind: str, keys: Iterable[str]) -> dict[str, IndexEntry]:
-        """Index entries for recipe keys (`recipe`) or content keys (`content`); absent where there is none."""
+        """Index entries for recipe keys (`recipe`) or content keys (`content`); absent where there is none to read."""
         paths = {f".index/{kind}/{key}.json": key for key in keys if key}
         found = self.files.read_many(paths)
-        return {paths[path]: IndexEntry(**json.loads(data)) for path, data in found.items()}
+        entries = {paths[path]: _parse_entry(data) for path, data in found.items()}
+        return {key: entry for key, entry in entries.items() if entry is not None}
 
     def find_content(self, name: str, content_key: str) -> Record | None:
         """The finished artifact of a content key, under whatever name."""
@@ -249,6 +250,15 @@ def checked(record: Record | None, content_key: str) -> Record | None:
             )
         return None
     return record
+
+
+def _parse_entry(data: bytes) -> IndexEntry | None:
+    """None for a damaged entry: the index holds nothing that the records do not, and is written again."""
+    try:
+        entry = IndexEntry(**json.loads(data))
+    except (ValueError, TypeError):
+        return None
+    return entry if isinstance(entry.content_key, str) and isinstance(entry.address, str) else None
 
 
 def _parse_record(data: bytes | None, path: str) -> Record | None:

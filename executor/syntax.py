@@ -37,11 +37,12 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuleCode:
-    """Module-level names of a file: units by the name that reaches them, imports, and star imports."""
+    """Module-level names of a file: units by the name that reaches them, imports, star imports, and pinned names."""
 
     units: dict[str, tuple[Unit, ...]]
     imports: dict[str, tuple[Import, ...]]
     stars: tuple[str, ...]
+    pins: dict[str, str]
 
 
 def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
@@ -59,7 +60,10 @@ def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
             found.append(_unit(name, plain, package))
         units[name] = tuple(found)
     return ModuleCode(
-        units=units, imports={name: tuple(found) for name, found in reader.imports.items()}, stars=tuple(reader.stars)
+        units=units,
+        imports={name: tuple(found) for name, found in reader.imports.items()},
+        stars=tuple(reader.stars),
+        pins={name: pin for name, nodes in reader.definitions.items() if (pin := _pin(nodes[-1], reader))},
     )
 
 
@@ -67,6 +71,23 @@ def source_of(path: Path, unit: Unit) -> str:
     """The unit's text as it stands in the file."""
     lines = path.read_text().splitlines()
     return "\n".join("\n".join(lines[first - 1 : last]) for first, last in unit.lines)
+
+
+def _pin(node: ast.stmt, reader: "_ModuleReader") -> str:
+    """The name that `@identity("name")` gives a function or class; read from the text, as nothing is imported here."""
+    for decorator in getattr(node, "decorator_list", []):
+        match decorator:
+            case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str(name))]):
+                found = [*reader.imports.get(called, ()), *((star, called) for star in reader.stars)]
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=module), attr=called), args=[ast.Constant(value=str(name))]
+            ):
+                found = [(target, called) for target, attribute in reader.imports.get(module, ()) if not attribute]
+            case _:
+                continue
+        if any(target in (("executor", "identity"), ("executor.names", "identity")) for target in found):
+            return name
+    return ""
 
 
 class _ModuleReader:

@@ -16,6 +16,7 @@ class Task:
     Attributes:
         config: with locations in place of inputs.
         things: functions and classes whose code is the step's.
+        outside: functions and classes in execution-only fields, whose source is recorded and not compared.
         code: fingerprints the plan saw; the worker must see the same.
         raw: external and adopted inputs as the plan saw them, looked at again when the step commits.
         parts: parts of the output that other steps read -> one of them.
@@ -36,6 +37,7 @@ class Task:
     code: dict[str, str]
     inputs: tuple[InputRecord, ...]
     execution_only: dict[str, Any]
+    outside: tuple[Any, ...] = ()
     raw: tuple[tuple[Step, RawData], ...] = ()
     parts: dict[str, str] = dataclasses.field(default_factory=dict)
     secrets: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ class HeroSettings:
     Attributes:
         tokens_per_active: tokens per active parameter of a run without `steps`.
         ladder: rungs by name.
+        max_evaluated_sequences: validation sequences per domain of the final evaluation; None reads all.
         asymptote: of the forecast's law, nats per token.
         swap: whether the mixture is swapped at `mixture.swap_step`.
     """
@@ -42,6 +43,7 @@ class HeroSettings:
     midtrain: MidtrainSettings = MidtrainSettings()
     fine_tune: FineTuneSettings
     evaluation: EvaluationConfig
+    max_evaluated_sequences: int | None = None
     checkpoint: CheckpointConfig
     trackers: TrackerConfig = TrackerConfig()
     heuristic: Heuristic = Heuristic()
@@ -75,7 +77,10 @@ def model_of(settings: HeroSettings, run: RunSettings) -> ModelConfig:
         expert_parallel=shape.expert_parallel,
     )
     return dataclasses.replace(
-        model, compute_dtype=shape.compute_dtype, pair_capacity_factor=shape.pair_capacity_factor
+        model,
+        compute_dtype=shape.compute_dtype,
+        pair_capacity_factor=shape.pair_capacity_factor,
+        remat=shape.remat,
     )
 
 
@@ -125,6 +130,7 @@ def laptop_settings() -> HeroSettings:
             pair_capacity_factor=None,
             expert_parallel=2,
             compute_dtype="float32",
+            remat="experts",
         ),
         tokens_per_active=2.5,
         ladder={f"d{hidden}": dataclasses.replace(hero, hidden=hidden) for hidden in (48, 64, 80)},
@@ -187,12 +193,26 @@ def full_settings() -> HeroSettings:
         ),
         ladder={
             f"d{hidden}": RunSettings(
-                hidden=hidden, num_layers=layers, racks=racks, batch_size=1024 * racks, mfu=RUNG_MFU
+                hidden=hidden,
+                num_layers=layers,
+                racks=racks,
+                batch_size=1024 * racks,
+                mfu=RUNG_MFU,
+                evaluation_batch_size=64 * racks,
             )
             for hidden, (layers, racks) in rungs.items()
         },
-        hero=RunSettings(hidden=6144, num_layers=48, racks=11, batch_size=11_264, steps=390_251, mfu=HERO_MFU),
+        hero=RunSettings(
+            hidden=6144,
+            num_layers=48,
+            racks=11,
+            batch_size=11_264,
+            steps=390_251,
+            mfu=HERO_MFU,
+            evaluation_batch_size=64 * 11,
+        ),
         fine_tune=FineTuneSettings(steps=630, batch_size=704, pairs="/data/hero/conversations"),
-        evaluation=EvaluationConfig(sequences_per_domain=704),
+        evaluation=EvaluationConfig(every=3000, sequences_per_domain=704),
+        max_evaluated_sequences=11_264,
         checkpoint=CheckpointConfig(permanent_every=6000, rolling_seconds=3600),
     )

@@ -28,16 +28,15 @@ class Data:
 def data_steps(settings: HeroSettings) -> Data:
     """Corpus, tokenizer, and one token artifact per domain."""
     data, resources = settings.data, data_resources(settings)
-    corpus = Step(
-        "corpus",
-        collect,
-        CorpusConfig(domains={name: _source(data, name) for name in data.domains}),
-        resources=resources,
+    config = CorpusConfig(
+        domains={name: _source(data, name) for name in data.domains},
+        validation_fraction=data.validation_fraction,
+        max_malformed_fraction=data.max_malformed_fraction,
     )
+    corpus = Step("corpus", collect, config, resources=resources)
     documents = {name: corpus / name for name in data.domains}
     if data.tokenizer:
-        config = PretrainedTokenizerConfig(id=data.tokenizer, revision=data.tokenizer_revision)
-        tokenizer = Step("tokenizer", import_tokenizer, config, resources=resources)
+        tokenizer = Step("tokenizer", import_tokenizer, _pretrained(data), resources=resources)
     else:
         config = TokenizerConfig(documents=documents, vocab_size=data.vocab_size)
         tokenizer = Step("tokenizer", train_tokenizer, config, resources=resources)
@@ -55,8 +54,16 @@ def data_steps(settings: HeroSettings) -> Data:
 
 def _source(data: DataSettings, domain: str) -> InterpreterSource | FileSource:
     if data.root:
-        return FileSource(files=adopt(f"{data.root.rstrip('/')}/{domain}", name=f"raw/{domain}"))
+        files = adopt(f"{data.root.rstrip('/')}/{domain}", name=f"raw/{domain}")
+        return FileSource(files=files, text_field=data.text_field)
     return InterpreterSource(kind=domain, python_version=platform.python_version())  # pyright: ignore[reportArgumentType]
+
+
+def _pretrained(data: DataSettings) -> PretrainedTokenizerConfig:
+    """A tokenizer that exists: a folder where it looks like one, else a Hugging Face id."""
+    if "://" in data.tokenizer or data.tokenizer.startswith(("/", ".")):
+        return PretrainedTokenizerConfig(directory=adopt(data.tokenizer, name="raw/tokenizer"))
+    return PretrainedTokenizerConfig(id=data.tokenizer, revision=data.tokenizer_revision)
 
 
 def training_of(
@@ -81,7 +88,7 @@ def training_of(
         batch_size=run.batch_size,
         until_step=horizon,
         seed=settings.seed,
-        evaluation=settings.evaluation,
+        evaluation=dataclasses.replace(settings.evaluation, batch_size=run.evaluation_batch_size),
         checkpoint=settings.checkpoint,
         trackers=settings.trackers,
     )
@@ -99,7 +106,7 @@ def estimated(settings: HeroSettings, run: RunSettings, config: TrainConfig) -> 
         steps=config.until_step - config.start_step,
         batch_size=config.batch_size,
         machine=machine,
-        gang=machine.gang(racks=min(run.racks, machine.racks)),
+        gang=machine.gang(racks=run.racks),
         precision=HERO if machine.accelerator else LAPTOP,
         mfu=run.mfu,
     )

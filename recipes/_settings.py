@@ -12,12 +12,19 @@ class DataSettings:
         domains: names of the mixture's components.
         root: folder or URL with a folder of `.jsonl`, `.parquet` or `.txt` files (also `.gz`, `.zst`) for each domain;
             empty reads the interpreter's own library.
-        tokenizer, tokenizer_revision: Hugging Face id of a tokenizer and its commit or tag; empty trains one.
+        text_field: field of a JSON line or Parquet row that holds the text.
+        validation_fraction: share of documents held out.
+        max_malformed_fraction: share of lines that may be malformed.
+        tokenizer: folder or URL of a tokenizer, or its Hugging Face id; empty trains one.
+        tokenizer_revision: commit or tag of a Hugging Face tokenizer.
         vocab_size: entries of the tokenizer.
     """
 
     domains: tuple[str, ...]
     root: str = ""
+    text_field: str = "text"
+    validation_fraction: float = 0.055
+    max_malformed_fraction: float = 0.0
     tokenizer: str = ""
     tokenizer_revision: str = "main"
     vocab_size: int
@@ -51,6 +58,7 @@ class RunSettings:
         racks: racks it trains on, where the machine has racks.
         steps: optimizer steps; None follows the ladder's rule from the active parameters.
         mfu: share of the machine's peak that `estimate` reckons with.
+        evaluation_batch_size: sequences per forward pass of an evaluation; None takes `batch_size`.
     """
 
     hidden: int
@@ -59,6 +67,7 @@ class RunSettings:
     racks: int = 1
     steps: int | None = None
     mfu: float
+    evaluation_batch_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +84,7 @@ class ShapeSettings:
     pair_capacity_factor: float | None = 1.15
     expert_parallel: int = 64
     compute_dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    remat: Literal["none", "experts", "layer"] = "layer"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

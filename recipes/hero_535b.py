@@ -95,7 +95,8 @@ def build(settings: HeroSettings) -> Experiment:
             questions=questions / "questions.jsonl",
             tokenizer=data.tokenizer,
             baselines=baselines / "baselines.json",
-            batch_size=settings.hero.batch_size,
+            batch_size=settings.hero.evaluation_batch_size or settings.hero.batch_size,
+            max_sequences=settings.max_evaluated_sequences,
         ),
         resources=training_resources(settings, settings.hero, cpus=2),
     )
@@ -128,8 +129,12 @@ def rung_step(settings: HeroSettings, name: str, rung: RunSettings, data: Data) 
     """One rung: a whole run, its cooldown included, in one step; only its end is kept."""
     weights = {0: settings.mixture.initial, cooldown_of(settings, rung): settings.mixture.cooldown}
     config = training_of(settings, rung, data.tokens, weights)
-    checkpoint = dataclasses.replace(settings.checkpoint, permanent_every=0)
-    return training_step(settings, f"ladder/{name}", rung, dataclasses.replace(config, checkpoint=checkpoint), cpus=1)
+    config = dataclasses.replace(
+        config,
+        checkpoint=dataclasses.replace(settings.checkpoint, permanent_every=0),
+        evaluation=dataclasses.replace(config.evaluation, every=0),
+    )
+    return training_step(settings, f"ladder/{name}", rung, config, cpus=1)
 
 
 def training_step(
@@ -157,6 +162,11 @@ def swap_step(settings: HeroSettings, base: Step) -> Step:
     """The amendment: pretrain from the fork on under the swapped mixture."""
     fork = settings.mixture.swap_step
     config: TrainConfig = base.config
+    if not 0 < fork < config.until_step:
+        raise ValueError(
+            f"the mixture is swapped within pretraining: mixture.swap_step must lie between 0 and {config.until_step}, "
+            f"found {fork}"
+        )
     return training_step(
         settings,
         "hero/pretrain-swap",
@@ -176,13 +186,13 @@ def fine_tune_step(settings: HeroSettings, hero: TrainConfig, midtrain: Step, da
     tuning = settings.fine_tune
     if tuning.pairs:
         pairs = adopt(tuning.pairs, name="raw/pairs")
-    elif "docstrings" in settings.data.domains:
+    elif not settings.data.root:
         config = PairsConfig(documents=data.corpus / "docstrings")
         pairs = Step("pairs", build_pairs, config, resources=data_resources(settings))
     else:
         raise ValueError(
-            "fine-tuning needs question and answer pairs: there is no domain `docstrings` to make them from; "
-            "set fine_tune.pairs to a folder with train.jsonl and validation.jsonl"
+            "fine-tuning needs question and answer pairs, which are made from docstrings only where the text is the "
+            "interpreter's library; set fine_tune.pairs to a folder with train.jsonl and validation.jsonl"
         )
     ratio = tuning.learning_rate_ratio
     config = dataclasses.replace(
@@ -195,6 +205,7 @@ def fine_tune_step(settings: HeroSettings, hero: TrainConfig, midtrain: Step, da
         ),
         schedule=ScheduleConfig(horizon_steps=tuning.steps),
         batch_size=tuning.batch_size,
+        evaluation=dataclasses.replace(hero.evaluation, every=0),
         until_step=tuning.steps,
         initial=midtrain.at_step(hero.schedule.horizon_steps),
         forecast=None,

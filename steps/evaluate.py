@@ -19,11 +19,12 @@ class EvaluateConfig:
 
     Attributes:
         checkpoints: stage -> checkpoint folder.
-        tokens: domain -> token artifact; its whole validation part is read.
+        tokens: domain -> token artifact, whose validation part is read.
         questions: multiple-choice questions (`questions.jsonl`), None for none.
         tokenizer: the one the tokens were made with.
         baselines: `baselines.json`, repeated in the results.
         batch_size: sequences per forward pass; a multiple of the expert degree.
+        max_sequences: validation sequences per domain, evenly spaced; None reads all.
     """
 
     model: ModelConfig
@@ -33,6 +34,7 @@ class EvaluateConfig:
     tokenizer: Input
     baselines: Input
     batch_size: int = 8
+    max_sequences: int | None = None
 
 
 def evaluate_checkpoints(config: EvaluateConfig, output: str) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def evaluate_checkpoints(config: EvaluateConfig, output: str) -> dict[str, Any]:
     mesh = make_mesh(config.model)
     baselines = _read_json(resolved(config.baselines))
     sets = {
-        domain: validation_set(resolved(tokens), config.model.sequence_length, config.batch_size)
+        domain: validation_set(tokens, config.model.sequence_length, config.batch_size, config.max_sequences)
         for domain, tokens in config.tokens.items()
     }
     results: dict[str, Any] = {}

@@ -29,8 +29,9 @@ class TokenizeConfig:
 def tokenize(config: TokenizeConfig, output: str) -> dict[str, Any]:
     """Write the caches `train/` and `validation/` of `input_ids`, and `counts.json`; returns the counts.
 
-    Counts per split: documents, bytes (of text, UTF-8), tokens, bytes_per_token, and predicted_tokens: a document's
-    begin token is never predicted, so bits per byte are `loss * predicted_tokens / bytes / ln 2`.
+    Counts per split: documents, bytes (of text, UTF-8), tokens, bytes_per_token, vocab_size (of the tokenizer), and
+    predicted_tokens: a document's first token is never predicted, so bits per byte are
+    `loss * predicted_tokens / bytes / ln 2`.
     """
     import fsspec
 
@@ -70,6 +71,7 @@ def _write_split(config: TokenizeConfig, split: str, output: str) -> dict[str, i
         "bytes": size,
         "tokens": tokens,
         "predicted_tokens": tokens - documents,
+        "vocab_size": tokenizer.vocab_size,
         "bytes_per_token": size / tokens,
     }
 

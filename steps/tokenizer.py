@@ -139,13 +139,20 @@ def import_tokenizer(config: PretrainedTokenizerConfig, output: str) -> dict[str
 def _download(config: PretrainedTokenizerConfig) -> str:
     from httpx import HTTPError
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     try:
         return snapshot_download(
             config.id, revision=config.revision, allow_patterns=[f"{name}*" for name in TOKENIZER_FILES]
         )
-    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, HTTPError, OSError) as error:
+    except (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        HTTPError,
+        OSError,
+    ) as error:
         raise ConnectionError(
             f"tokenizer {config.id} at revision {config.revision}: not in the local Hugging Face cache, and the hub "
             f"gave {type(error).__name__}: {str(error).splitlines()[0]}; check the id and the network, or fetch it "
@@ -182,8 +189,9 @@ class TextTokenizer:
         return [encoding.ids for encoding in encodings]
 
     def encode_documents(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text between the tokens that begin and end a document."""
-        return [[self.bos_id, *ids, self.eos_id] for ids in self.encode(texts)]
+        """Ids of each text between the tokens that begin and end a document; one token for both stands at the end."""
+        begin = [] if self.bos_id == self.eos_id else [self.bos_id]
+        return [[*begin, *ids, self.eos_id] for ids in self.encode(texts)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids, special tokens left out."""

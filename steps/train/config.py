@@ -9,7 +9,7 @@ from typing import Any
 
 from executor import Input, execution
 from steps.conversations import ConversationConfig
-from steps.mixture import MixtureConfig
+from steps.mixture import MixtureConfig, check_alignment
 from steps.model.config import ModelConfig
 from steps.train.schedule import ScheduleConfig
 
@@ -57,11 +57,15 @@ class EvaluationConfig:
 
     Attributes:
         marks: evaluations over the horizon, evenly spaced; the forecast is fitted at the same marks.
+        every: further evaluations, every so many steps; 0 for none.
         sequences_per_domain: validation sequences read of each domain, always the same ones.
+        batch_size: sequences per forward pass; None takes the training batch.
     """
 
     marks: int = 20
+    every: int = 0
     sequences_per_domain: int = 16
+    batch_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,6 +137,8 @@ class TrainConfig:
             raise ValueError(
                 f"start and start_step belong together, found start_step={self.start_step} with start={self.start}"
             )
+        if isinstance(self.data, MixtureConfig):
+            check_alignment(self.data, self.batch_size)
         if self.batch_size % self.model.expert_parallel:
             raise ValueError(
                 f"a batch is split over the expert axis: expected 0, found batch_size({self.batch_size}) % "
@@ -144,9 +150,10 @@ class TrainConfig:
         return self.batch_size * self.model.sequence_length
 
     def evaluation_steps(self) -> dict[int, float]:
-        """Training step -> progress of the run, for every mark of the horizon."""
-        marks, horizon = self.evaluation.marks, self.schedule.horizon_steps
-        return {max(1, round(horizon * mark / marks)): mark / marks for mark in range(1, marks + 1)}
+        """Training step -> progress of the run, for every mark of the horizon and what `every` adds."""
+        marks, every, horizon = self.evaluation.marks, self.evaluation.every, self.schedule.horizon_steps
+        further = {step: step / horizon for step in range(every, horizon + 1, every)} if every else {}
+        return further | {max(1, round(horizon * mark / marks)): mark / marks for mark in range(1, marks + 1)}
 
     def numbers(self, until: int | None) -> dict[str, Any]:
         """Sizes and costs of what this step trains itself, up to the training step `until` or to its end."""

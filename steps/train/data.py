@@ -21,6 +21,7 @@ from steps.conversations import (
 )
 from steps.mixture import continued, epochs
 from steps.model.loss import Batch
+from steps.tokenizer import open_tokenizer
 from steps.train.config import TrainConfig
 
 
@@ -60,10 +61,13 @@ class TrainingData:
     def open(cls, config: TrainConfig, earlier: Sequence[dict[str, Any]]) -> "TrainingData":
         """Open the config's data; `earlier` are the stages that come with the checkpoint it starts from."""
         length, batch_size = config.model.sequence_length, config.batch_size
-        limit = config.evaluation.sequences_per_domain
+        limit, held_out_size = config.evaluation.sequences_per_domain, config.evaluation.batch_size or batch_size
         if isinstance(config.data, ConversationConfig):
-            held_out = conversation_validation_batches(config.data, sequence_length=length, batch_size=batch_size)
-            answers = ValidationSet(batches=as_batches(held_out[: -(-limit // batch_size)]), bytes_per_token=math.nan)
+            tokenizer = open_tokenizer(resolved(config.data.tokenizer))
+            check_vocabulary("conversations", tokenizer.vocab_size, config.model.vocab_size)
+            held_out = conversation_validation_batches(config.data, sequence_length=length, batch_size=held_out_size)
+            shown = held_out[: -(-limit // held_out_size)]
+            answers = ValidationSet(batches=as_batches(shown), bytes_per_token=math.nan)
             return cls(
                 config=config,
                 dataset=conversation_dataset(config.data, sequence_length=length),
@@ -71,6 +75,8 @@ class TrainingData:
                 sequences={"conversations": len(packed_examples(config.data, "train", length))},
                 validation={"answers": answers},
             )
+        for name, location in config.data.components.items():
+            check_vocabulary(name, int(read_counts(resolved(location))["train"]["vocab_size"]), config.model.vocab_size)
         mixture = continued(config.data, earlier)
         return cls(
             config=config,
@@ -78,7 +84,7 @@ class TrainingData:
             stages=tuple(dataclasses.asdict(stage) for stage in mixture.stages),
             sequences=available_sequences(mixture, length),
             validation={
-                name: validation_set(location, length, batch_size, limit)
+                name: validation_set(location, length, held_out_size, limit)
                 for name, location in config.data.components.items()
             },
         )
@@ -98,6 +104,19 @@ class TrainingData:
         if isinstance(self.config.data, ConversationConfig):
             return {name: until_step * batch_size / count for name, count in self.sequences.items()}
         return epochs(continued(self.config.data, self.stages), self.sequences, batch_size, until_step)
+
+
+def check_vocabulary(name: str, tokens: int, model: int) -> None:
+    """Refuse data whose tokenizer has more entries than the model has embeddings.
+
+    Raises:
+        ValueError: it has; ids past the embedding would train on the wrong rows in silence.
+    """
+    if tokens > model:
+        raise ValueError(
+            f"{name}: the tokenizer has {tokens:,} entries, the model's vocab_size is {model:,}; "
+            f"set data.vocab_size={tokens} or take a smaller tokenizer"
+        )
 
 
 def validation_set(location: Input, sequence_length: int, batch_size: int, limit: int | None = None) -> ValidationSet:

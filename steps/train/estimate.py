@@ -4,8 +4,10 @@
     {"devices": 704, "memory_per_device_bytes": ..., "step_seconds": 16.8, "days": 75.8, ...}
 
 Time is FLOPs over peak times MFU: the MFU is a measured figure of the real run, not a prediction. Memory and bytes on
-the wire follow from shapes. Left out: what compiler and communication libraries reserve, fragmentation, evaluation,
-checkpoints, restarts, the input pipeline, and that the expert exchange partly hides behind compute.
+the wire follow from shapes, for the layout of the real run: dense weights spread over a rack, optimizer state and
+carries on the host. The training step of this project replicates dense weights and offloads nothing yet. Left out: what
+compiler and communication libraries reserve, fragmentation, evaluation, checkpoints, restarts, the input pipeline, and
+that the expert exchange partly hides behind compute.
 """
 
 import dataclasses

@@ -3,6 +3,7 @@
 The router bias is read and left as it is; nothing of the training state changes.
 """
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -20,7 +21,11 @@ from steps.train.history import Evaluation
 
 @cache
 def compile_evaluation(model: ModelConfig, mesh: Mesh) -> Any:
-    """The jitted (params, router, batch) -> nats at every position times its weight, [B, S]."""
+    """The jitted (params, router, batch) -> nats at every position times its weight, [B, S].
+
+    Nothing is dropped: a loss that depended on who else is in the batch would measure the batch too.
+    """
+    model = dataclasses.replace(model, capacity_factor=None, pair_capacity_factor=None)
 
     def nats(params: Params, router: RouterState, batch: Batch) -> jax.Array:
         hidden, _ = forward(params, router, batch.tokens, batch.segment_ids, model, mesh)

@@ -14,8 +14,8 @@ class ScheduleConfig:
         horizon_steps: steps of all phases together; the decay ends there.
         warmup_fraction: part of the horizon over which the rate rises from 0.
         min_ratio: rate at the horizon over the peak.
-        learning_rate: rate at `phase_start`, decaying linearly from there to the same end; None keeps the
-            schedule. Adam's rate moves by the same factor.
+        learning_rate: rate at `phase_start`, falling linearly from there to the same end, never rising; None keeps
+            the schedule. Adam's rate moves by the same factor.
         phase_start: first step of the phase that has a rate of its own.
     """
 
@@ -43,7 +43,7 @@ class ScheduleConfig:
         if self.learning_rate is not None:
             done = (step - self.phase_start) / max(1, self.horizon_steps - self.phase_start)
             first = self.learning_rate / peak
-            return first + (self.min_ratio - first) * done
+            return first + (min(self.min_ratio, first) - first) * done
         decay = (step - self.warmup_steps) / max(1, self.horizon_steps - self.warmup_steps)
         falling = 1 + (self.min_ratio - 1) * decay
         rising = (step + 1) / max(1, self.warmup_steps + 1)

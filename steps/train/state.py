@@ -36,7 +36,7 @@ class TrainState:
 
 
 def make_mesh(config: ModelConfig) -> Mesh:
-    """Mesh of axes (data, expert) over as many of this process's devices as fit the expert degree.
+    """Mesh of axes (data, expert) over as many devices as fit the expert degree.
 
     Raises:
         ValueError: fewer devices than the expert degree.

@@ -461,3 +461,16 @@ def test_nothing_is_shown_for_a_plan_with_nothing_to_do(capsys: pytest.CaptureFi
     view(Planned(plan=Plan(recipe="r", scale="s", prefix="/p", steps=()), run_id="1"))
     view.close()
     assert capsys.readouterr().out == "" and not view.began
+
+
+def test_a_prefix_that_cannot_be_read_is_one_line(marinade: Callable[..., Typed], tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    found = marinade("plan", TINY, "--prefix", str(tmp_path / "loop"))
+    assert found.code == 1 and len(found.err.splitlines()) == 1
+    assert found.err.startswith(f"error: {tmp_path}/loop") and "--prefix" in found.err
+
+
+def test_a_partial_run_hides_no_step_from_diff(marinade: Callable[..., Typed]) -> None:
+    assert marinade("run", TINY, "--inline", "--until", "corpus").code == 0
+    found = marinade("diff", TINY, "--json")
+    assert found.code == 0 and found.json["identical"] == len(STEPS)

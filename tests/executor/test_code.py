@@ -1,7 +1,11 @@
 """What changes the code of a step, and what does not; found without importing anything."""
 
+import importlib
+import sys
+
 import pytest
 
+from executor import names
 from executor.code import forget, reach
 
 FILES = {
@@ -39,9 +43,6 @@ def fingerprints(project, **changes):
                 text = text.replace(old, new)
         project.write(name, text, header=False)
     project.forget()
-    import importlib
-    import sys
-
     sys.path.insert(0, str(project.root))
     module = importlib.import_module("pack.step")
     forget()
@@ -101,3 +102,38 @@ def test_what_does_not_count(project, change):
 def test_what_counts_and_its_name(project, change, name):
     before, after = fingerprints(project), fingerprints(project, **change)
     assert {found for found in before if before[found] != after[found]} == {name}
+
+
+PINNED = """
+    {imports}
+
+    @{pin}("pack.aged")
+    class Aged:
+        def scaled(self):
+            return helper(1)
+
+    @{pin}("pack.worker")
+    def work(config, output):
+        return Aged
+
+    def helper(x):
+        return x
+    """
+
+
+def test_pinned_code_keeps_its_name_when_it_moves(project, monkeypatch):
+    sys.path.insert(0, str(project.root))
+    found = []
+    for name, imports, pin in (
+        ("toy_here", "from executor import identity", "identity"),
+        ("toy_there", "import executor", "executor.identity"),
+    ):
+        project.write(f"{name}.py", PINNED.format(imports=imports, pin=pin), header=False)
+        project.forget()
+        monkeypatch.setattr(names, "_pins", {})
+        module = importlib.import_module(name)
+        found.append(reach((module.work,)).fingerprints)
+    here, there = found
+    assert set(here) == {"pack.worker", "pack.aged", "pack.aged.scaled", "toy_here.helper"}
+    assert here["pack.aged.scaled"] == there["pack.aged.scaled"]
+    assert set(here) ^ set(there) == {"toy_here.helper", "toy_there.helper"}

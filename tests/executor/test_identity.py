@@ -245,3 +245,22 @@ def test_identity_pins_a_name_and_no_two_things_have_one():
 def test_secrets_are_named_never_read(monkeypatch):
     monkeypatch.setenv("TOKEN_FOR_TEST", "value-of-the-token")
     assert "value-of-the-token" not in canonical_json(Encoder().encode({"token": Secret("TOKEN_FOR_TEST")}))
+
+
+def test_zones_of_one_name_and_two_offsets_differ():
+    one, two = (datetime.timezone(datetime.timedelta(hours=hours), "X") for hours in (1, 2))
+    assert fingerprint(one) != fingerprint(two)
+    assert fingerprint(one) == fingerprint(datetime.timezone(datetime.timedelta(minutes=60), "X"))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Slotted(loose={"deep": np.ma.masked_array([1, 2], mask=[True, False])}), r"loose\.deep: a masked array"),
+        (Slotted(loose=np.ma.masked), r"loose: a masked array"),
+        (Adam(10**400), r"lr: an int of 1329 bits is too large for a float"),
+    ],
+)
+def test_what_would_lose_its_meaning_is_an_error_with_a_place(value, said):
+    with pytest.raises(IdentityError, match=said):
+        fingerprint(value)

@@ -1,6 +1,7 @@
 """Actions and reasons, seen through whole runs of a small recipe."""
 
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,23 @@ def test_only_and_until(toy):
     assert statuses(toy.run(only=("read/train",))) == {"write": "reused", "read/train": "succeeded"}
 
 
+def test_a_partial_run_keeps_what_was_known_of_the_other_steps(toy):
+    toy.run()
+    before = toy.store.last_run("toy_recipe.py", "laptop")
+    for _ in range(2):
+        toy.run(until=("write",))
+        after = toy.store.last_run("toy_recipe.py", "laptop")
+        assert after.id != before.id and list(after.steps) == list(before.steps)
+        assert after.steps["last"] == before.steps["last"] and after.outcome["last"] == before.outcome["last"]
+    assert reasons(toy.plan("scale=2.5"), "read/train") == [("config", "scale", 1.0, 2.5, "")]
+
+
+def test_a_partial_run_claims_no_outcome_for_steps_that_changed(toy):
+    toy.run()
+    toy.run("scale=2.5", until=("write",))
+    assert reasons(toy.plan("scale=2.5"), "read/train") == [("new", "", None, None, "")]
+
+
 def test_an_unknown_step_is_an_error_with_the_known_ones(toy):
     with pytest.raises(UsageError, match=r"--force nope: no step has that name; the steps are write"):
         toy.plan(force=("nope",))
@@ -215,3 +233,71 @@ def test_an_execution_only_input_is_pulled_only_by_a_run_and_is_no_identity(toy)
     assert outcome.steps["last"].result["advice"] == outcome.steps["advice"].location + "/train"
     (advice,) = [i for i in toy.store.record(outcome.steps["last"].address).inputs if i.execution_only]
     assert advice.step == "advice" and advice.digest.startswith("sha256:")
+
+
+GUARDS = """
+    class Rule(enum.Enum):
+        PAUSE = 1
+
+        def acts(self):
+            return 1
+
+    class Limit(int):
+        def exceeded(self):
+            return 1
+
+    @dataclasses.dataclass(frozen=True)
+    class Guard:
+        level: int = 1
+
+        def looks(self):
+            return 1
+
+    def note(value):
+        return 1
+    """
+GUARDED = """
+    import toy_guards as guards
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class TrainConfig:
+        after: Input | None = None
+        advice: object = execution(None)
+
+    def edit(config, output):
+        path = guards.__file__
+        put(path, get(path).replace("return 1", "return 22"))
+        put(f"{output}/done", "")
+
+    def train(config, output):
+        put(f"{output}/state", "s")
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings(Scales):
+        pass
+
+    def build(settings: Settings):
+        last = Step("train", train, TrainConfig(after=Step("edit", edit, TrainConfig()), advice=ADVICE))
+        return Experiment(targets=(last,))
+    """
+
+
+@pytest.mark.parametrize(
+    ("advice", "source"),
+    [
+        ("guards.note", "note"),
+        ("guards.Limit", "Limit.exceeded"),
+        ("guards.Rule.PAUSE", "Rule.acts"),
+        ("(guards.Guard(),)", "Guard.looks"),
+    ],
+)
+def test_code_in_an_execution_only_field_is_recorded_and_no_identity(project, advice, source):
+    project.write("toy_guards.py", "import dataclasses, enum\n" + textwrap.dedent(GUARDS), header=False)
+    project.write("toy_recipe.py", GUARDED.replace("ADVICE", advice))
+    before = project.plan()["train"]
+    assert not any(name.startswith("toy_guards.") for name in before.payload["code"])
+    outcome = project.run()
+    assert statuses(outcome) == {"edit": "succeeded", "train": "succeeded"}, "a guard edited after the plan"
+    train = outcome.steps["train"]
+    assert "return 22" in project.store.source(train.address, train.attempt)[f"toy_guards.{source}"]
+    assert project.plan()["train"].key == before.key

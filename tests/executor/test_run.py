@@ -112,6 +112,20 @@ def test_a_halted_step_waits_for_an_acknowledgement(failing):
     assert failing.plan("mode=halt", acknowledge=("bad",))["bad"].action == "resume"
 
 
+def test_a_halted_step_is_not_said_to_have_other_inputs(failing):
+    for _ in range(2):
+        failing.run("mode=halt")
+        plan = failing.plan("mode=halt")
+        assert "content" not in {reason.path for reason in plan["bad"].reasons}
+
+
+def test_a_step_that_failed_keeps_its_content_key_where_it_has_one(failing):
+    failing.run("mode=halt")
+    outcome = failing.store.last_run("toy_recipe.py", "laptop").outcome
+    assert outcome["bad"]["content_key"] == failing.plan("mode=halt")["bad"].content_key != ""
+    assert outcome["after"]["content_key"] == ""
+
+
 def test_missing_machines_stop_the_run_before_anything_starts(failing):
     with pytest.raises(
         ResourcesMissing, match=r"(?s)bad needs 10000 hosts, each with 9999 GPUs.*there is this machine"

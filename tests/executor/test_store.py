@@ -92,3 +92,14 @@ def test_missing_and_resized_files_are_noticed(tmp_path):
     assert "2 bytes" in store.absent(found)
     store.files.write("a-x/1/x", b"123")
     assert store.absent(found) == ""
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b"[]", b"{}", b'{"address": 1, "content_key": "c"}'])
+def test_a_damaged_index_entry_counts_as_absent(tmp_path, damaged):
+    store = Store(str(tmp_path))
+    key = "ab" * 32
+    store.commit(record(address=address_of("a", key), content_key=key, recipe_key=key))
+    for kind in ("recipe", "content"):
+        store.files.write(f".index/{kind}/{key}.json", damaged)
+        assert store.lookup(kind, [key]) == {}
+    assert store.find_content("a", key) is not None

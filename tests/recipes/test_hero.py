@@ -1,5 +1,6 @@
 """The flagship as declared: what it plans, what it costs, and what its variant changes. Nothing runs here."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -95,6 +96,13 @@ def test_the_swap_trains_the_base_only_to_the_fork():
     swap = graph.steps["hero/pretrain-swap"].config
     assert (swap.start_step, swap.data.stages[0].start_step) == (fork, fork)
     assert fork * settings.hero.batch_size % settings.mixture.block_size == 0
+
+
+def test_a_swap_outside_of_pretraining_is_refused():
+    settings = HeroSettings.at_scale("laptop")
+    late = dataclasses.replace(settings, mixture=dataclasses.replace(settings.mixture, swap_step=800))
+    with pytest.raises(ValueError, match=r"mixture\.swap_step must lie between 0 and 680, found 800"):
+        hero_535b_mixture_swap.build(late)
 
 
 def test_the_forecast_is_read_and_no_key_depends_on_it():

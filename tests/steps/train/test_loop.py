@@ -37,8 +37,8 @@ def data(small_data, tmp_path_factory):
     return small_data, str(pairs)
 
 
-def config_of(data, **changes) -> TrainConfig:
-    small_data, pairs = data
+def config_of(artifacts, **changes) -> TrainConfig:
+    small_data, pairs = artifacts
     if changes.pop("conversations", False):
         changes["data"] = ConversationConfig(pairs=pairs, tokenizer=small_data.tokenizer)
     mixture = MixtureConfig(
@@ -65,10 +65,7 @@ def config_of(data, **changes) -> TrainConfig:
 
 def run(config: TrainConfig, output: Path, **context) -> History:
     """Train as the engine would call it; return the history that was written."""
-    published: list[int] = []
-    enter(
-        StepContext(name="t", output=str(output), on_publish=lambda at, part, result: published.append(at), **context)
-    )
+    enter(StepContext(name="t", output=str(output), **context))
     try:
         train(config, str(output))
     finally:
@@ -110,6 +107,22 @@ def test_a_half_written_checkpoint_is_never_chosen(data, unbroken, tmp_path):
     (tmp_path / "first" / "checkpoints" / "step-8" / "metadata.json").unlink()
     second = run(config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),))
     assert second == unbroken[1]
+
+
+def test_a_milestone_behind_the_newest_checkpoint_is_reached_and_published(data, unbroken, tmp_path):
+    """An attempt got to step 8 and never published step 4: the next one publishes that, then goes on from it."""
+    run(config_of(data), tmp_path / "first", stop_at=8)
+    published: list[int] = []
+    history = run(
+        config_of(data),
+        tmp_path / "second",
+        earlier_attempts=(str(tmp_path / "first"),),
+        milestones=(4,),
+        unpublished=(4,),
+        on_publish=lambda at, part, result: published.append(at),
+    )
+    assert published == [4, 8, 12]
+    assert history == unbroken[1]
 
 
 def test_phases_are_one_run(data, unbroken, tmp_path):
@@ -190,3 +203,19 @@ def test_weights_and_biases_without_a_key_is_kept_offline(data, tmp_path, monkey
     run(config, tmp_path / "out", log_dir=str(tmp_path / "log"))
     assert list((tmp_path / "log" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len((tmp_path / "log" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(data, tmp_path):
+    small = dataclasses.replace(MODEL, vocab_size=260)
+    with pytest.raises(ValueError, match=r"letters: the tokenizer has 270 entries, the model's vocab_size is 260"):
+        run(config_of(data, model=small), tmp_path)
+
+
+def test_a_stage_inside_a_block_is_refused_before_anything_runs(data):
+    whole = config_of(data)
+    late = (
+        dataclasses.replace(whole.data.stages[0], start_step=0),
+        dataclasses.replace(whole.data.stages[1], start_step=7),
+    )
+    with pytest.raises(ValueError, match="begins inside a block"):
+        config_of(data, data=dataclasses.replace(whole.data, stages=late, block_size=16))
