@@ -101,7 +101,8 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path):
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     found = Project(tmp_path)
     path = list(sys.path)
     yield found

@@ -67,7 +67,6 @@ TRAINING = """
 @pytest.fixture
 def toy(project, monkeypatch):
     project.write("toy_recipe.py", TRAINING)
-    monkeypatch.chdir(project.root)
     monkeypatch.delenv("SEED", raising=False)
     monkeypatch.delenv("DIE", raising=False)
     return project

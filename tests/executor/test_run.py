@@ -441,17 +441,15 @@ def test_interrupting_is_recorded_and_frees_the_lease(project):
     assert holder(project.store, plan["s0"].content_key) is None
 
 
-def test_a_cached_run_imports_nothing_heavy_and_is_quick(project):
+def test_a_cached_run_imports_nothing_heavy(project):
     project.write("toy_recipe.py", COUNTED.replace("time.sleep(0.1)", "pass"))
     project.run()
     code = TWO.replace(
         "sys.exit(outcome.exit_code)",
-        "import json, time\n"
+        "import json\n"
         "    heavy = [n for n in ('jax', 'numpy', 'ray', 'fsspec', 'gcsfs', 'draccus', 'tenacity', 'levanter') if n in sys.modules]\n"
-        "    print(json.dumps([outcome.exit_code, heavy, time.process_time()]))",
+        "    print(json.dumps([outcome.exit_code, heavy]))",
     )
     said = project.python(code, project.prefix).communicate(timeout=60)[0]
-    exit_code, heavy, seconds = json.loads(said.splitlines()[-1])
-    assert (exit_code, heavy) == (0, [])
-    assert seconds < 1.0
+    assert json.loads(said.splitlines()[-1]) == [0, []]
     assert os.path.isdir(project.prefix)
