@@ -25,6 +25,7 @@ from executor.external import is_raw, look, verify
 from executor.files import LocalFiles
 from executor.identity import hash_json
 from executor.lease import Holder, Lease
+from executor.milestones import counts, unpublished
 from executor.record import FileRecord, MilestoneRecord, Record, digest_of_files, files_under
 from executor.secrets import redact, redact_json, reveal
 from executor.store import IndexEntry, Store, new_id, now
@@ -85,20 +86,6 @@ def _found(store: Store, task: Task) -> Answer | None:
 def _completes(record: Record, task: Task) -> bool:
     counts = record.attempt != task.superseded and record.attempt >= task.not_before
     return record.finished and record.content_key == task.content_key and counts
-
-
-def unpublished(store: Store, task: Task) -> tuple[int, ...]:
-    """Milestones wanted of a step that have no record which counts, in order.
-
-    One of before a forced run does not count, nor one whose files are gone.
-    """
-    published = store.milestones(task.address)
-    asked = {*task.milestones, *(() if task.stop_at is None else (task.stop_at,))}
-    return tuple(sorted(at for at in asked if at not in published or not _counts(store, task, published[at])))
-
-
-def _counts(store: Store, task: Task, milestone: MilestoneRecord) -> bool:
-    return milestone.attempt >= task.not_before and not store.absent_from(milestone)
 
 
 class _Attempt:
@@ -249,7 +236,7 @@ class _Attempt:
         )
         if not self.store.publish(record):
             before = self.store.milestones(self.task.address)[at]
-            if _counts(self.store, self.task, before):
+            if counts(self.store, self.task, before):
                 record = before
             else:
                 self.store.publish(record, replace=True)
