@@ -58,6 +58,7 @@ class Record:
         source: the same names -> source text.
         resources: what the attempt was given.
         provenance: recipe, arguments, git commit, versions, host, devices.
+        number: the attempts at this address are counted from 1; no clock decides which came later.
         digest: of the whole artifact, from `files`, or the attempt's identity when opaque.
     """
 
@@ -65,6 +66,7 @@ class Record:
     name: str
     address: str
     attempt: str
+    number: int = 1
     status: Status
     recipe_key: str
     content_key: str

@@ -103,11 +103,12 @@ class Store:
         return _parse_record(self.files.read(path), path)
 
     def attempts(self, address: str) -> tuple[Record, ...]:
-        """Records of all attempts, newest first."""
+        """Records of all attempts, newest first: by their numbers, since hosts' clocks differ."""
         names = self.files.names(f"{address}/.step/attempts")
-        paths = [f"{address}/.step/attempts/{name}/record.json" for name in sorted(names, reverse=True)]
+        paths = [f"{address}/.step/attempts/{name}/record.json" for name in names]
         found = self.files.read_many(paths)
-        return tuple(record for path in paths if (record := _parse_record(found.get(path), path)) is not None)
+        records = [record for path in paths if (record := _parse_record(found.get(path), path)) is not None]
+        return tuple(sorted(records, key=lambda record: (record.number, record.attempt), reverse=True))
 
     def write_attempt(self, record: Record) -> None:
         self.files.write(f"{record.address}/.step/attempts/{record.attempt}/record.json", _bytes(record.to_json()))
@@ -126,7 +127,9 @@ class Store:
         assert record.finished
         self.write_attempt(record)
         self.files.write(f"{record.address}/.step/record.json", _bytes(record.to_json()))
-        self.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=record.address))
+        entry = IndexEntry(content_key=record.content_key, address=record.address)
+        self.enter_content(entry)
+        self.enter(record.recipe_key, entry)
 
     def log(self, address: str, attempt: str) -> str:
         data = self.files.read(f"{address}/.step/attempts/{attempt}/log.txt")
@@ -162,9 +165,17 @@ class Store:
     # Index
 
     def enter(self, recipe_key: str, entry: IndexEntry) -> None:
-        data = _bytes(json.dumps(dataclasses.asdict(entry), sort_keys=True))
-        self.files.write(f".index/recipe/{recipe_key}.json", data)
-        self.files.write(f".index/content/{entry.content_key}.json", data)
+        """Note which artifact a recipe key led to."""
+        self.files.write(f".index/recipe/{recipe_key}.json", _entry_bytes(entry))
+
+    def enter_content(self, entry: IndexEntry) -> None:
+        """Note where the attempts at a content key lie, so that they are found under any name of the step."""
+        self.files.write(f".index/content/{entry.content_key}.json", _entry_bytes(entry))
+
+    def addresses(self, wanted: dict[str, str]) -> dict[str, str]:
+        """Step name -> content key, as step name -> address: where attempts at it lie, else where they would."""
+        entries = self.lookup("content", wanted.values())
+        return {name: entries[key].address if key in entries else address_of(name, key) for name, key in wanted.items()}
 
     def lookup(self, kind: str, keys: Iterable[str]) -> dict[str, IndexEntry]:
         """Index entries for recipe keys (`recipe`) or content keys (`content`); absent where there is none to read."""
@@ -179,10 +190,7 @@ class Store:
 
     def find_contents(self, wanted: dict[str, str]) -> dict[str, Record | None]:
         """The same for several steps at once: name -> content key."""
-        entries = self.lookup("content", wanted.values())
-        addresses = {}
-        for name, key in wanted.items():
-            addresses[name] = entries[key].address if key in entries else address_of(name, key)
+        addresses = self.addresses(wanted)
         records = self.records(addresses.values())
         return {name: checked(records[addresses[name]], key) for name, key in wanted.items()}
 
@@ -250,6 +258,10 @@ def checked(record: Record | None, content_key: str) -> Record | None:
             )
         return None
     return record
+
+
+def _entry_bytes(entry: IndexEntry) -> bytes:
+    return _bytes(json.dumps(dataclasses.asdict(entry), sort_keys=True))
 
 
 def _parse_entry(data: bytes) -> IndexEntry | None:
