@@ -221,6 +221,15 @@ class Store:
         """Note which artifact a recipe key led to."""
         self.files.write(f".index/recipe/{recipe_key}.json", _entry_bytes(entry), checked=True)
 
+    def enter_all(self, entries: dict[str, IndexEntry]) -> None:
+        """Note where the artifacts of several recipe keys lie, several at once."""
+
+        def enter(recipe_key: str) -> None:
+            self.enter_content(entries[recipe_key])
+            self.enter(recipe_key, entries[recipe_key])
+
+        self.files.each(enter, entries)
+
     def enter_content(self, entry: IndexEntry) -> None:
         """Note where the attempts at a content key lie, so that they are found under any name of the step."""
         self.files.write(f".index/content/{entry.content_key}.json", _entry_bytes(entry), checked=True)
