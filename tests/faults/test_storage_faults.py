@@ -147,8 +147,7 @@ def check_recovers(toy, faults, finished: set[str]) -> None:
 
 @pytest.mark.parametrize(("kind", "place"), list(cases()))
 def test_storage_fault(toy, faults, kind, place):
-    op = "any" if kind not in ("answers lost",) else "write"
-    faults.set({"op": op, "match": PLACES[place].replace("\\", "\\"), **KINDS[kind]})
+    faults.set({"match": PLACES[place], **KINDS[kind]})
     finished: set[str] = set()
     try:
         outcome = run(toy)
