@@ -53,7 +53,7 @@ TRAINING = """
                 raise RuntimeError("lost the machine")
 
     def evaluate(config, output):
-        put(f"{output}/loss", "loss of " + get(f"{config.model}/weights"))
+        put(f"{output}/loss", "loss of " + get(f"{resolved(config.model)}/weights"))
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Settings(Scales):
@@ -61,7 +61,7 @@ TRAINING = """
 
     def build(settings: Settings) -> Experiment:
         run = Step("run", train, TrainConfig(steps=3), digest="opaque")
-        return Experiment(targets=[run, Step("eval", evaluate, EvalConfig(model=run.at(1)))])
+        return Experiment(targets=[run, Step("eval", evaluate, EvalConfig(model=run.at_step(1)))])
 """
 
 
