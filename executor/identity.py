@@ -29,7 +29,7 @@ from typing import Any
 from executor import typehints
 from executor.errors import IdentityError
 from executor.names import qualified_name
-from executor.secrets import Secret
+from executor.secrets import Secret, without_credentials
 from executor.step import BORN, EXECUTION, Milestone, Output, Step
 
 _LARGEST_ARRAY_BYTES = 1 << 20
@@ -99,7 +99,7 @@ class Encoder:
                     f"{path or 'value'}: {value!r} is a plain string where an input belongs; raw inputs are steps: "
                     'use external(url, digest="sha256:...") or adopt(url)'
                 )
-            return value
+            return _url(value) if "://" in value else value
         if value is None or kind is bool:
             return value
         if isinstance(value, Step | Output | Milestone):
@@ -275,7 +275,15 @@ def _is_itself(value: Any, hint: Any) -> bool:
     kind = type(value)
     if kind is float:
         return isfinite(value)
-    return kind is hint and (kind is int or kind is str or kind is bool)
+    return kind is hint and (kind is int or kind is bool or (kind is str and "://" not in value))
+
+
+def _url(value: str) -> Any:
+    """A text with a URL in it. Credentials are written nowhere, and two texts that differ in them still differ."""
+    shown = without_credentials(value)
+    if shown == value:
+        return value
+    return {"$url": shown, "digest": hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()}
 
 
 def _float(value: int, path: str) -> float:

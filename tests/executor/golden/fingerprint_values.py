@@ -77,6 +77,8 @@ VALUES = {
     "composed": "\u00e9",
     "decomposed": "e\u0301",
     "surrogate": "\ud800",
+    "url": "https://host/x?page=1",
+    "url with a password": "https://me:hunter2@host/x",
     "bytes": b"\x00\xff",
     "list": [1, 1.0, "1", None, True],
     "tuple": (1, (2, [3])),
