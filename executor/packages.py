@@ -8,6 +8,7 @@ Invariant: a name that stands for nothing here is an error, never an empty versi
 
 import functools
 import re
+from collections.abc import Mapping
 
 from executor.errors import IdentityError
 
@@ -40,6 +41,11 @@ def version(name: str) -> str:
 
 def distributions_of(module: str) -> list[str]:
     """Distributions that bring a top-level module."""
-    from importlib import metadata
+    return sorted(set(_by_module().get(module.partition(".")[0], ())))
 
-    return sorted(set(metadata.packages_distributions().get(module.partition(".")[0], ())))
+
+@functools.cache
+def _by_module() -> Mapping[str, list[str]]:
+    from importlib import metadata  # reads the list of files of everything that is installed: for errors only
+
+    return metadata.packages_distributions()

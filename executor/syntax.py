@@ -58,7 +58,11 @@ def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
     reader = _ModuleReader(package, text)
     reader.read(ast.parse(text).body)
     units: dict[str, tuple[Unit, ...]] = {}
+    pins: dict[str, str] = {}
     for name, nodes in reader.definitions.items():
+        pin = _taken_pin(nodes[-1], reader)
+        if pin:
+            pins[name] = pin
         found: list[Unit] = []
         for node in nodes:
             found += _class_units(node, package) if isinstance(node, ast.ClassDef) else []
@@ -70,7 +74,7 @@ def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
         units=units,
         imports={name: tuple(found) for name, found in reader.imports.items()},
         stars=tuple(reader.stars),
-        pins={name: pin for name, nodes in reader.definitions.items() if (pin := _pin(nodes[-1], reader))},
+        pins=pins,
     )
 
 
@@ -80,9 +84,13 @@ def source_of(path: Path, unit: Unit) -> str:
     return "\n".join("\n".join(lines[first - 1 : last]) for first, last in unit.lines)
 
 
-def _pin(node: ast.stmt, reader: "_ModuleReader") -> str:
-    """The name that `@identity("name")` gives a function or class; read from the text, as nothing is imported here."""
-    for decorator in getattr(node, "decorator_list", []):
+def _taken_pin(node: ast.stmt, reader: "_ModuleReader") -> str:
+    """The name that `@identity("name")` gives a function or class; read from the text, as nothing is imported here.
+
+    The decorator is taken off: it says what the thing is called, and pinning the name it has changes nothing.
+    """
+    decorators = getattr(node, "decorator_list", [])
+    for number, decorator in enumerate(decorators):
         match decorator:
             case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str(name))]):
                 found = [*reader.imports.get(called, ()), *((star, called) for star in reader.stars)]
@@ -93,6 +101,7 @@ def _pin(node: ast.stmt, reader: "_ModuleReader") -> str:
             case _:
                 continue
         if any(target in (("executor", "identity"), ("executor.names", "identity")) for target in found):
+            del decorators[number]
             return name
     return ""
 

@@ -392,3 +392,11 @@ def test_a_helper_beside_the_recipe_s_folder_is_code_of_the_project(project):
 def test_installed_packages_are_not_followed(units):
     found = units({"step.py": "import json, tenacity\ndef work(c, o):\n    return json.dumps(tenacity.retry)\n"})
     assert set(found) == {"pack.step.work"}
+
+
+def test_pinning_the_name_that_a_thing_has_changes_nothing(units):
+    text = "class Aged:\n    def use(self):\n        return 1\ndef work(c, o):\n    return Aged\n"
+    pinned = text.replace("class", '@identity("pack.step.Aged")\nclass').replace(
+        "def work", '@identity("pack.step.work")\ndef work'
+    )
+    assert units({"step.py": "from executor import identity\n" + pinned}) == units({"step.py": text})

@@ -80,7 +80,7 @@ def reordered(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(values())
 def test_copies_and_other_orders_hash_equally(value: Any) -> None:
     expected = fingerprint(value)
@@ -88,13 +88,13 @@ def test_copies_and_other_orders_hash_equally(value: Any) -> None:
         assert fingerprint(other) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(json_values())
 def test_a_round_trip_through_json_changes_nothing(value: Any) -> None:
     assert fingerprint(json.loads(json.dumps(value))) == fingerprint(value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(values(), values())
 def test_equal_hashes_if_and_only_if_equal_values(first: Any, second: Any) -> None:
     assert (fingerprint(first) == fingerprint(second)) is (form(first) == form(second))
@@ -117,7 +117,7 @@ def with_leaf(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
     return type(value)(with_leaf(item, path[1:], leaf) if n == path[0] else item for n, item in enumerate(value))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), values(), LEAVES)
 def test_one_other_leaf_is_another_hash(data: st.DataObject, value: Any, leaf: Any) -> None:
     paths = leaves(value)
@@ -270,7 +270,7 @@ def as_recorded(graph: Graph) -> Side:
     return Side.of_run("a", json.loads(json.dumps(steps)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), recipes())
 def test_keys_differ_if_and_only_if_the_diff_says_so(data: st.DataObject, recipe: dict[str, Declared]) -> None:
     before, after = graph_of(recipe), graph_of(data.draw(edited(recipe)))
@@ -283,7 +283,7 @@ def test_keys_differ_if_and_only_if_the_diff_says_so(data: st.DataObject, recipe
     assert {name for name, key in after.keys.items() if key not in before.keys.values()} <= told
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), recipes())
 def test_a_plan_has_a_reason_if_and_only_if_the_key_is_another(
     data: st.DataObject, recipe: dict[str, Declared]
