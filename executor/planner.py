@@ -11,6 +11,7 @@ it is `maybe` where the same work was done before, else `run`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 from executor.changes import code_drift, payload_changes
@@ -22,7 +23,7 @@ from executor.record import MilestoneRecord, Record, RunRecord
 from executor.results import Results
 from executor.selection import Selection, matching
 from executor.step import Experiment
-from executor.store import IndexEntry, Store, address_of, checked
+from executor.store import IndexEntry, Store, checked
 from executor.unfinished import Unfinished, unfinished
 
 
@@ -32,7 +33,7 @@ class Prepared:
 
     Attributes:
         wanted: name -> milestones wanted of it.
-        superseded: name -> attempt whose record does not count (forced, or files missing).
+        superseded: name -> attempts whose records do not count (files missing; forced ones when they start).
         unindexed: reused steps whose recipe key the index does not know yet.
     """
 
@@ -40,9 +41,14 @@ class Prepared:
     graph: Graph
     results: Results
     wanted: dict[str, tuple[int, ...]]
-    superseded: dict[str, str]
+    superseded: dict[str, tuple[str, ...]]
     forced: frozenset[str]
     unindexed: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def planned(self) -> dict[str, PlannedStep]:
+        """The plan's steps by name, in its order."""
+        return {step.name: step for step in self.plan.steps}
 
 
 def make_plan(
@@ -78,9 +84,10 @@ class _Planner:
         self.content_keys: dict[str, str] = {}
         self.hits: set[str] = set()
         self.missing: dict[str, str] = {}
-        self.superseded: dict[str, str] = {}
+        self.superseded: dict[str, tuple[str, ...]] = {}
         self.broken: dict[str, str] = {}
         self._contents: dict[tuple[str, str], Record | None] = {}
+        self._addresses: dict[tuple[str, str], str] = {}
         self._published: dict[str, dict[int, MilestoneRecord]] = {}
         self._present: dict[tuple[str, str, int | None], str] = {}
         self._unfinished: dict[str, Unfinished] = {}
@@ -210,17 +217,15 @@ class _Planner:
                 self._contents[name, key] = record
             elif key and (name, key) not in self._contents:
                 unknown[name] = key
-        for name, record in self.store.find_contents(unknown).items() if unknown else ():
+        addresses = self.store.addresses(unknown) if unknown else {}
+        for name, record in self.store.find_contents(unknown, addresses).items() if unknown else ():
             self._contents[name, unknown[name]] = record
+            self._addresses[name, unknown[name]] = addresses[name]
         known = [name for name in wave if self.content_keys.get(name)]
-        addresses = {self._address(name, self.content_keys[name]) for name in known if wanted[name]}
-        self._published |= self.store.milestones_at(addresses - self._published.keys())
+        places = {self._address(name, self.content_keys[name]) for name in known if wanted[name]}
+        self._published |= self.store.milestones_at(places - self._published.keys())
         for name in known:
             self._decide(name, self.content_keys[name], name in whole, wanted[name])
-
-    def _address(self, name: str, content_key: str) -> str:
-        record = self._contents[name, content_key]
-        return record.address if record is not None else address_of(name, content_key)
 
     def _decide(self, name: str, key: str, whole: bool, wanted: set[int]) -> None:
         record = self._contents[name, key]
@@ -229,14 +234,19 @@ class _Planner:
         if wanted:
             result.milestones = self._published[self._address(name, key)]
         if name in self.forced or name in self.missing:
-            if record is not None:
-                self.superseded[name] = record.attempt
+            if record is not None and name not in self.forced:
+                self.superseded[name] = (record.attempt,)
             result.milestones = {}
             return
         if record is not None:
             result.record = record
         if (record is not None or not whole) and wanted <= set(result.milestones):
             self.hits.add(name)
+
+    def _address(self, name: str, content_key: str) -> str:
+        """Where the attempts at this work lie, which may have been begun under another name."""
+        record = self._contents.get((name, content_key))
+        return record.address if record is not None else self._addresses.get((name, content_key), "")
 
     def _check_files(
         self, needed: list[str], running: set[str], whole: set[str], wanted: dict[str, set[int]]
@@ -272,7 +282,7 @@ class _Planner:
     def _actions(self, needed: list[str], whole: set[str], wanted: dict[str, set[int]]) -> tuple[PlannedStep, ...]:
         planned: dict[str, PlannedStep] = {}
         owed = {name: key for name in needed if name not in self.hits and (key := self.content_keys.get(name))}
-        self._unfinished = unfinished(self.store, {n: (key, address_of(n, key)) for n, key in owed.items()})
+        self._unfinished = unfinished(self.store, {n: (key, self._address(n, key)) for n, key in owed.items()})
         for name in needed:
             planned[name] = self._planned(name, planned, name in whole, wanted[name])
         return tuple(planned.values())
@@ -281,7 +291,7 @@ class _Planner:
         step, key = self.graph.steps[name], self.graph.keys[name]
         result = self.results.of(name)
         content_key = self.content_keys.get(name, "")
-        address = result.record.address if result.record else address_of(name, content_key) if content_key else ""
+        address = result.record.address if result.record else self._address(name, content_key)
         location = ""
         if result.raw is not None:
             location = self.graph.payloads[name]["config"].get("url", result.raw.location)

@@ -4,6 +4,7 @@
 fake GCS server, `faults` a store that misbehaves on purpose.
 """
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -204,6 +205,8 @@ def faults(tmp_path, monkeypatch):
             reraise=True,
         ),
     )
+    once_more = dataclasses.replace(retry.POLICIES["storage"], times=1, longest_wait_seconds=0.05)
+    monkeypatch.setitem(retry.POLICIES, "storage", once_more)
     root = tmp_path / "faulty"
     root.mkdir()
     return Faults(module, root)

@@ -70,6 +70,7 @@ def test_records_index_and_milestones(gcs):
     store.write_attempt(record(attempt="1", status="failed"))
     store.write_attempt(record(attempt="2", number=2, status="running"))
     assert [found.attempt for found in store.attempts("a-x")] == ["2", "1"] and store.record("a-x") is None
+    store.write_attempt(record(attempt="2", number=2))
     store.commit(record(attempt="2", number=2))
     assert store.record("a-x") == record(attempt="2", number=2) == store.attempt("a-x", "2")
     store.enter("key", IndexEntry(content_key="c" * 64, address="a-x"))

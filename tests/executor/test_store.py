@@ -7,7 +7,7 @@ import pytest
 
 from executor.files import LocalFiles, normal_url
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, digest_of_files
-from executor.store import Store, address_of
+from executor.store import IndexEntry, Store, address_of
 
 
 def record(**changes) -> Record:
@@ -74,6 +74,7 @@ def test_only_a_finished_record_of_that_key_is_found(tmp_path):
     address = address_of("a", key)
     store.write_attempt(record(address=address, content_key=key, status="failed"))
     assert store.find_content("a", key) is None
+    store.enter_content(IndexEntry(content_key=key, address=address))
     store.commit(record(address=address, content_key=key))
     found = store.find_content("another name", key)
     assert found is not None and found.address == address
@@ -112,6 +113,7 @@ def test_a_damaged_index_entry_counts_as_absent(tmp_path, damaged):
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b"[]", b"{}", b'{"inputs": [1]}'])
 def test_a_damaged_record_counts_as_absent_and_is_named(tmp_path, damaged):
     store = Store(str(tmp_path))
+    store.write_attempt(record())
     store.commit(record())
     store.write_attempt(record(attempt="2", status="failed"))
     store.files.write("a-x/.step/record.json", damaged)

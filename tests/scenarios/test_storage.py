@@ -44,7 +44,7 @@ TRAINING = """
         for folder in context.earlier_attempts:
             found = [int(name) for name in os.listdir(folder) if name.isdigit()]
             begin = max([begin, *found])
-        put("begun", str(begin))
+        put("./begun", str(begin))
         for at in range(begin + 1, config.steps + 1):
             put(f"{output}/{at}/weights", f"weights {at}")
             if at in context.milestones:
