@@ -190,8 +190,8 @@ def faults(tmp_path, monkeypatch):
         spec.loader.exec_module(sys.modules[spec.name])
     module = sys.modules["faulty_filesystem"]
     monkeypatch.setenv("MARINADE_FAULTS", "")
-    monkeypatch.setattr(remote, "_CALL_SECONDS", 0.3)
-    monkeypatch.setattr(remote, "_LISTING_SECONDS", 0.3)
+    monkeypatch.setattr(remote, "_CALL_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "_LISTING_SECONDS", 0.5)
     monkeypatch.setattr(module.FaultyFileSystem, "calls", [])
     monkeypatch.setattr(module.FaultyFileSystem, "listings", {})
     monkeypatch.setattr(module.FaultyFileSystem, "delay_seconds", 0.0)

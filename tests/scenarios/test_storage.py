@@ -101,7 +101,7 @@ def test_a_cache_that_lies_does_not_hide_another_writer(faults):
     assert first.run_ids() == ("1-r_laptop",)
 
 
-@pytest.mark.parametrize("hours", [-1.0, 1.0, -1 / 6, 1 / 6])
+@pytest.mark.parametrize("hours", [-1.0, 1 / 6])
 def test_clocks_apart_forced_milestones_and_resume(project, monkeypatch, hours):
     """snakemake#3261: hosts' clocks ten minutes (or an hour) apart; nothing compares them."""
     project.write("toy_recipe.py", TRAINING)
