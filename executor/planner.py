@@ -259,7 +259,8 @@ class _Planner:
             result = self.results.of(name)
             if name not in self.hits or name not in used or result.raw is not None:
                 continue
-            found = [(f"milestone {at}: ", result.milestones[at]) for at in sorted(wanted[name])]
+            found: list[tuple[str, Record | MilestoneRecord]] = []
+            found += [(f"milestone {at}: ", result.milestones[at]) for at in sorted(wanted[name])]
             if name in whole and result.record is not None:
                 found.append(("", result.record))
             looks[name] = lambda found=found: self._absent(found)

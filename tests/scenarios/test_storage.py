@@ -95,10 +95,11 @@ def test_a_listing_cache_does_not_hide_another_writer(gcs):
 def test_a_cache_that_lies_does_not_hide_another_writer(faults):
     """gcsfs#562, on a file system that serves what it remembers until it is told to forget."""
     first, other = Store(faults.url), Store(faults.url)
+    first.files.write(".runs/1-r_laptop.json", b"{}")
     faults.set({"kind": "stale"})
-    assert first.run_ids() == ()
-    other.files.write(".runs/1-r_laptop.json", b"{}")
     assert first.run_ids() == ("1-r_laptop",)
+    other.files.write(".runs/2-r_laptop.json", b"{}")
+    assert first.run_ids() == ("1-r_laptop", "2-r_laptop")
 
 
 @pytest.mark.parametrize("hours", [-1.0, 1 / 6])
