@@ -5,6 +5,8 @@
 - the next plain run, with the fault gone, completes.
 """
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -87,11 +89,16 @@ DEFAULT = {
     ("hangs once", "record"),
     ("truncates for ever", "record"),
     ("503 for ever", "content index"),
+    ("truncates once", "recipe index"),
+    ("truncates once", "record"),
     ("truncates for ever", "recipe index"),
     ("429 three times", "listing of data"),
     ("503 for ever", "log"),
 }
 """Of the nine kinds at nine places, those that are always tried; the others are slow tests."""
+
+
+CHECKED = {"attempt record", "record", "content index", "recipe index"}
 
 
 def cases():
@@ -136,6 +143,15 @@ def check_nothing_stale(toy) -> None:
             assert open_files(step.location).read("out/text") == WRITTEN[step.name].encode()
 
 
+def check_whole(toy, place: str) -> None:
+    """What others rely on was read back and written again at once."""
+    files = toy.store.files
+    found = [path for path in files.find("") if re.search(place, f"/{path}")]
+    assert len(found) == 3
+    for path in found:
+        json.loads(files.read(path))
+
+
 def check_recovers(toy, faults, finished: set[str]) -> None:
     faults.clear()
     before = times_run(toy)
@@ -162,6 +178,8 @@ def test_storage_fault(toy, faults, kind, place):
         assert kind not in PASSES
         finished = succeeded(toy)
     assert faults.struck, "the fault was never met"
+    if kind == "truncates once" and place in CHECKED:
+        check_whole(toy, PLACES[place])
     check_recovers(toy, faults, finished)
 
 
