@@ -16,7 +16,7 @@ RECIPE = """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Settings(Scales):
-        steps: int = 60
+        steps: int = 40
         chain: bool = False
         first: str = "0"
 
@@ -48,7 +48,7 @@ def test_planning_waits_for_a_bounded_number_of_rounds(project, faults, shape):
         faults.filesystem.calls.clear()
         plan = project.plan(shape)
         faults.filesystem.delay_seconds = 0.0
-        assert len(plan) == 60 and {step.action for step in plan.values()} == {action}
+        assert len(plan) == 40 and {step.action for step in plan.values()} == {action}
         return rounds(faults.filesystem.calls)
 
     assert planned("run") <= 25, "nothing is there"

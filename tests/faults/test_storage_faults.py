@@ -203,7 +203,7 @@ def test_a_store_without_exclusive_create_starts_nothing(toy, faults):
     check_recovers(toy, faults, set())
 
 
-@pytest.mark.parametrize("damaged", [b"", b'{"name": "c", "attem', b"\xff\x00"])
+@pytest.mark.parametrize("damaged", [b'{"name": "c", "attem'])
 def test_a_damaged_record_is_not_served_and_costs_no_work(toy, faults, damaged):
     outcome = run(toy)
     toy.store.files.write(f"{outcome.steps['c'].address}/.step/record.json", damaged)
