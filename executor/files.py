@@ -7,9 +7,11 @@ Invariant: a reader sees all of a file or none of it; `create` succeeds for one 
 """
 
 import abc
+import contextlib
 import dataclasses
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +64,10 @@ class Files(abc.ABC):
     @abc.abstractmethod
     def create(self, path: str, data: bytes) -> bool:
         """Put a file if there is none; False where somebody was first."""
+
+    @abc.abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder and all below it; nothing happens where there is none."""
 
     @abc.abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -174,6 +180,13 @@ class LocalFiles(Files):
             raise
         return name
 
+    def delete(self, path: str) -> None:
+        target = self._path(path)
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(name for name in os.listdir(self._path(folder)) if not name.startswith(".writing-"))
@@ -272,6 +285,10 @@ class RemoteFiles(Files):
         except FileExistsError:
             return False
         return True
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            _retried(lambda: self.fs.rm(self._path(path), recursive=True))
 
     def names(self, folder: str) -> list[str]:
         self.fs.invalidate_cache()

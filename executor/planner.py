@@ -62,8 +62,17 @@ def make_plan(
 
 
 def prepare(experiment: Experiment, store: Store, *, recipe: str, scale: str, selection: Selection) -> Prepared:
-    graph = Graph.of([*experiment.targets, *([experiment.report.step] if experiment.report is not None else [])])
-    return _Planner(graph, store, recipe, scale, selection).prepare()
+    return _Planner(_graph(experiment), store, recipe, scale, selection).prepare()
+
+
+def survey(experiment: Experiment, store: Store, *, recipe: str, scale: str) -> Prepared:
+    """All steps, also those that only execution-only fields hold, by their records: whether files are there is not
+    looked at."""
+    return _Planner(_graph(experiment), store, recipe, scale, Selection(until=("*",))).prepare(check_files=False)
+
+
+def _graph(experiment: Experiment) -> Graph:
+    return Graph.of([*experiment.targets, *([experiment.report.step] if experiment.report is not None else [])])
 
 
 class _Planner:
@@ -85,7 +94,7 @@ class _Planner:
         self._present: dict[tuple[str, str], str] = {}
         self._attempts: dict[str, tuple[Record, ...]] = {}
 
-    def prepare(self) -> Prepared:
+    def prepare(self, check_files: bool = True) -> Prepared:
         self.last: RunRecord | None = self.store.last_run(self.recipe, self.scale)
         last_keys = [step["key"] for step in self.last.steps.values()] if self.last else []
         self.entries: dict[str, IndexEntry] = self.store.lookup("recipe", [*self.graph.keys.values(), *last_keys])
@@ -101,7 +110,7 @@ class _Planner:
             self._settle(needed, whole, wanted)
             running = {name for name in needed if name not in self.hits}
             more = {ref.step for name in running for ref in self.graph.inputs[name] if ref.execution_only} - pulled
-            gone = self._check_files(needed, running, whole, wanted)
+            gone = self._check_files(needed, running, whole, wanted) if check_files else {}
             if not more and not gone:
                 break
             pulled |= more
@@ -123,7 +132,7 @@ class _Planner:
         entry = self.entries.get(self.graph.keys[name])
         if name not in self.hits or record is None:
             return False
-        return entry is None or entry.content_key != record.content_key
+        return entry is None or (entry.content_key, entry.address) != (self.content_keys[name], record.address)
 
     def _needed(self, pulled: set[str]) -> list[str]:
         """Targets and all they depend on, in order; what only an execution-only field holds, if it was pulled."""
@@ -399,7 +408,19 @@ class _Planner:
 
     def _notes(self, name: str) -> tuple[str, ...]:
         record = self.results.of(name).record
-        if record is None or self.graph.steps[name].code != "pin":
+        if record is None:
+            return ()
+        return (*self._accepted(record, self.content_keys.get(name, "")), *self._drift(name, record))
+
+    def _accepted(self, record: Record, content_key: str) -> tuple[str, ...]:
+        """Why an artifact of another content key is reused."""
+        if record.content_key == content_key:
+            return ()
+        acceptance = self.store.acceptance(record.address, content_key)
+        return (f"accepted: {acceptance.reason}",) if acceptance is not None else ()
+
+    def _drift(self, name: str, record: Record) -> tuple[str, ...]:
+        if self.graph.steps[name].code != "pin":
             return ()
         drift = code_drift(record.code, self.graph.code[name].fingerprints)
         if not drift:

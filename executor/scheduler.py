@@ -104,7 +104,7 @@ class Scheduler:
         for name in self.prepared.unindexed:
             record = self.results.of(name).record
             assert record is not None
-            entry = IndexEntry(content_key=record.content_key, address=record.address)
+            entry = IndexEntry(content_key=self._content_key(name), address=record.address)
             self.store.enter(self.graph.keys[name], entry)
         for name, step in self.planned.items():
             if step.action == "reuse" or is_raw(step.step):
@@ -140,7 +140,7 @@ class Scheduler:
             location=location,
             address=record.address if record else step.address,
             attempt=record.attempt if record else "",
-            content_key=record.content_key if record else step.content_key,
+            content_key=step.content_key or self._content_key(name),
             result=record.result if record else None,
         )
         self.listener(StepReused(name=name, location=location))

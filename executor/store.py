@@ -4,11 +4,12 @@
     {prefix}/{name}-{content key}/.step/record.json           the record that counts; an artifact exists only with it
     {prefix}/{name}-{content key}/.step/attempts/{attempt}/   record.json, source.json, log.txt of every attempt
     {prefix}/{name}-{content key}/.step/milestones/{n}.json   published parts
-    {prefix}/.index/recipe/{key}.json, content/{key}.json     shortcuts to addresses; can be rebuilt from records
+    {prefix}/{name}-{content key}/.step/accepted/{key}.json   see acceptance.py
+    {prefix}/.index/{recipe,content,accepted}/{key}.json      shortcuts to addresses; can be rebuilt from records
     {prefix}/.leases/{content key}/                           see lease.py
     {prefix}/.runs/{id}.json                                  one file for every run
 
-Invariant: records are replaced in one move, milestones are never replaced, and nothing here deletes data.
+Invariant: records are replaced in one move, milestones are never replaced, and only `delete` (for gc) removes anything.
 """
 
 import base64
@@ -17,10 +18,11 @@ import json
 import os
 import secrets as entropy
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from executor.acceptance import Acceptance
 from executor.errors import StoreError
 from executor.files import FileInfo, open_files
 from executor.record import MilestoneRecord, Record, RunRecord, files_under
@@ -177,11 +179,19 @@ class Store:
         entries = self.lookup("content", wanted.values())
         return {name: entries[key].address if key in entries else address_of(name, key) for name, key in wanted.items()}
 
+    def enter_accepted(self, acceptance: Acceptance) -> None:
+        """Note which artifact was accepted for a content key; it counts only with the acceptance itself."""
+        entry = IndexEntry(content_key=acceptance.content_key, address=acceptance.address)
+        self.files.write(f".index/accepted/{entry.content_key}.json", _entry_bytes(entry))
+
     def lookup(self, kind: str, keys: Iterable[str]) -> dict[str, IndexEntry]:
-        """Index entries for recipe keys (`recipe`) or content keys (`content`); absent where there is none to read."""
-        paths = {f".index/{kind}/{key}.json": key for key in keys if key}
-        found = self.files.read_many(paths)
-        entries = {paths[path]: _parse_entry(data) for path, data in found.items()}
+        """Index entries for recipe keys (`recipe`) or content keys (`content`, `accepted`); absent where there is none
+        to read."""
+        return {key: entry for (_, key), entry in self._entries((kind, key) for key in keys if key).items()}
+
+    def _entries(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], IndexEntry]:
+        paths = {f".index/{kind}/{key}.json": (kind, key) for kind, key in wanted}
+        entries = {paths[path]: _parse_entry(data) for path, data in self.files.read_many(paths).items()}
         return {key: entry for key, entry in entries.items() if entry is not None}
 
     def find_content(self, name: str, content_key: str) -> Record | None:
@@ -189,10 +199,39 @@ class Store:
         return self.find_contents({name: content_key})[name]
 
     def find_contents(self, wanted: dict[str, str]) -> dict[str, Record | None]:
-        """The same for several steps at once: name -> content key."""
-        addresses = self.addresses(wanted)
-        records = self.records(addresses.values())
-        return {name: checked(records[addresses[name]], key) for name, key in wanted.items()}
+        """The same for several steps at once: name -> content key. Where there is none, an accepted one."""
+        entries = self._entries((kind, key) for key in wanted.values() for kind in ("content", "accepted"))
+        own = {
+            name: entries["content", key].address if ("content", key) in entries else address_of(name, key)
+            for name, key in wanted.items()
+        }
+        others = {n: entries["accepted", key].address for n, key in wanted.items() if ("accepted", key) in entries}
+        records = self.records([*own.values(), *others.values()])
+        found = {name: checked(records[own[name]], key) for name, key in wanted.items()}
+        places = {name: (address, wanted[name]) for name, address in others.items() if found[name] is None}
+        acceptances = self.acceptances(places.values())
+        return found | {n: accepted(records[place[0]], acceptances.get(place)) for n, place in places.items()}
+
+    # Acceptances
+
+    def acceptance(self, address: str, content_key: str) -> Acceptance | None:
+        """What was accepted of the artifact at an address for another content key than its own."""
+        return self.acceptances([(address, content_key)]).get((address, content_key))
+
+    def acceptances(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Acceptance]:
+        """The same for several (address, content key) at once."""
+        paths = {f"{address}/.step/accepted/{key}.json": (address, key) for address, key in wanted}
+        found = self.files.read_many(paths)
+        return {paths[path]: _parse_acceptance(data, path) for path, data in found.items()}
+
+    def accept(self, acceptance: Acceptance) -> Acceptance:
+        """Put an acceptance beside its record, then into the index. One of before stays what it is and is returned."""
+        path = f"{acceptance.address}/.step/accepted/{acceptance.content_key}.json"
+        if not self.files.create(path, _bytes(acceptance.to_json())):
+            acceptance = self.acceptance(acceptance.address, acceptance.content_key) or acceptance
+        self.enter_accepted(acceptance)
+        self.enter(acceptance.recipe_key, IndexEntry(content_key=acceptance.content_key, address=acceptance.address))
+        return acceptance
 
     # Files
 
@@ -229,13 +268,16 @@ class Store:
 
     def last_run(self, recipe: str, scale: str) -> RunRecord | None:
         """The newest run of a recipe at a scale."""
+        return next(self.runs_of(recipe, scale), None)
+
+    def runs_of(self, recipe: str, scale: str) -> Iterator[RunRecord]:
+        """The runs of a recipe at a scale, newest first, each read when it is asked for."""
         ending = f"-{run_slug(recipe, scale)}"
         for run_id in reversed(self.run_ids()):
             if run_id.endswith(ending):
                 found = self.run(run_id)
                 if (found.recipe, found.scale) == (recipe, scale):
-                    return found
-        return None
+                    yield found
 
     def write_run(self, record: RunRecord) -> None:
         self.files.write(f".runs/{record.id}.json", _bytes(record.to_json()))
@@ -260,6 +302,13 @@ def checked(record: Record | None, content_key: str) -> Record | None:
     return record
 
 
+def accepted(record: Record | None, acceptance: Acceptance | None) -> Record | None:
+    """The record if it is a finished artifact and the very one that was accepted."""
+    if record is None or acceptance is None or not record.finished:
+        return None
+    return record if record.content_key == acceptance.accepted_key else None
+
+
 def _entry_bytes(entry: IndexEntry) -> bytes:
     return _bytes(json.dumps(dataclasses.asdict(entry), sort_keys=True))
 
@@ -281,6 +330,15 @@ def _parse_record(data: bytes | None, path: str) -> Record | None:
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError(
             f"{path}: not a record ({type(error).__name__}: {error}); move it away to run the step again"
+        ) from error
+
+
+def _parse_acceptance(data: bytes, path: str) -> Acceptance:
+    try:
+        return Acceptance.from_json(data.decode())
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"{path}: not an acceptance ({type(error).__name__}: {error}); move it away and accept again"
         ) from error
 
 
