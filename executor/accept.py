@@ -50,7 +50,9 @@ def accept(
     artifact or its files are gone, inputs that are not committed, or nothing differs.
     """
     if not reason.strip():
-        raise UsageError('--reason is empty: say why the output stays the same, for example --reason "renamed a helper"')
+        raise UsageError(
+            '--reason is empty: say why the output stays the same, for example --reason "renamed a helper"'
+        )
     prepared = survey(experiment, store, recipe=recipe, scale=scale)
     chosen = matching(steps, prepared.graph, "accept")
     accepting = _Accepting(prepared, store, recipe, scale, reason.strip())
@@ -181,11 +183,11 @@ class _Accepting:
 
     def _changes(self, name: str, record: Record) -> tuple[Change, ...]:
         """What differs from the artifact's record: code, config, and what the inputs hold."""
-        found = [
-            Change(kind="code" if reason.kind in ("code", "version") else "config", path=reason.path, old=reason.old, new=reason.new)
-            for reason in payload_changes(record.payload, self.graph.payloads[name])
-            if reason.kind != "input"
-        ]  # fmt: skip
+        found: list[Change] = []
+        for reason in payload_changes(record.payload, self.graph.payloads[name]):
+            if reason.kind != "input":
+                kind = "code" if reason.kind in ("code", "version") else "config"
+                found.append(Change(kind=kind, path=reason.path, old=reason.old, new=reason.new))
         before = {(i.path, i.part): i.digest for i in record.inputs if not i.execution_only}
         for now_read in self.results.input_records(name):
             was = before.get((now_read.path, now_read.part))

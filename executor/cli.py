@@ -102,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     _with_recipe(add("status", "what is there, what runs and where, what failed and why"))
     _with_recipe(add("estimate", "parameters, FLOPs, memory, time of each step, before anything runs"))
 
+    accept = _with_recipe(add("accept", "after a change that keeps the output: reuse the artifacts there are"))
+    accept.add_argument("steps", metavar="STEP", nargs="+", help="names or globs")
+    accept.add_argument(
+        "--reason", required=True, metavar="WORDS", help="why the output stays the same (goes on record)"
+    )
+
     dag = _with_recipe(add("dag", "the graph of steps"))
     form = dag.add_mutually_exclusive_group()
     form.add_argument("--mermaid", action="store_true", help="as a Mermaid flowchart")

@@ -3,6 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from executor.acceptance import Acceptance
 from executor.compare import Diff
 from executor.estimate import Estimate
 from executor.fields import Change, readable
@@ -12,6 +13,7 @@ from executor.record import Record
 from executor.status import Status
 
 if TYPE_CHECKING:
+    from executor.accept import Accepted
     from executor.graph import Graph
     from executor.run import RunOutcome
 
@@ -141,6 +143,34 @@ def status_json(status: Status) -> dict[str, Any]:
                 "log": step.log,
             }
             for step in status.steps
+        ],
+    }
+
+
+def accepted_json(accepted: "Accepted") -> dict[str, Any]:
+    return {
+        "recipe": accepted.recipe,
+        "scale": accepted.scale,
+        "prefix": accepted.prefix,
+        "accepted": [_acceptance(acceptance) for acceptance in accepted.acceptances],
+        "up_to_date": list(accepted.up_to_date),
+    }
+
+
+def _acceptance(acceptance: Acceptance) -> dict[str, Any]:
+    return {
+        "name": acceptance.name,
+        "key": acceptance.recipe_key,
+        "content_key": acceptance.content_key,
+        "accepted_key": acceptance.accepted_key,
+        "address": acceptance.address,
+        "attempt": acceptance.attempt,
+        "reason": acceptance.reason,
+        "accepted": acceptance.accepted,
+        "host": acceptance.host,
+        "user": acceptance.user,
+        "changes": [
+            {**change, "old": readable(change["old"]), "new": readable(change["new"])} for change in acceptance.changes
         ],
     }
 
