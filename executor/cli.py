@@ -108,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
         "--reason", required=True, metavar="WORDS", help="why the output stays the same (goes on record)"
     )
 
+    verify = add("verify", "read every file and compare it with the records; exit code 1 when something is damaged")
+    verify.add_argument(
+        "target", metavar="ADDRESS|RECIPE", help="an artifact's address or path, or a recipe for all its own"
+    )
+    _recipe_flags(verify)
+
     dag = _with_recipe(add("dag", "the graph of steps"))
     form = dag.add_mutually_exclusive_group()
     form.add_argument("--mermaid", action="store_true", help="as a Mermaid flowchart")

@@ -16,6 +16,7 @@ import base64
 import dataclasses
 import json
 import os
+import re
 import secrets as entropy
 import time
 from collections.abc import Iterable, Iterator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from executor.recipe import Recipe
 
 _SHORT = 16
+_ADDRESS = re.compile(rf".+-[a-z2-7]{{{_SHORT}}}")
 
 
 def default_prefix(recipe: "Recipe | None" = None) -> str:
@@ -356,6 +358,11 @@ def read_record(location: str) -> Record:
     if record is None:
         raise StoreError(f"{redact(location)}: no record of {f'attempt {attempt} of ' if attempt else ''}{address}")
     return dataclasses.replace(record, source=store.source(address, record.attempt))
+
+
+def is_inside_artifact(location: str) -> bool:
+    """Whether a location has the form of an artifact's: raw data lies elsewhere and has no record."""
+    return any(_ADDRESS.fullmatch(part) for part in location.split("/"))
 
 
 def locate(location: str) -> tuple[Store, str, str]:

@@ -1,6 +1,8 @@
 """Data -> the JSON that scripts read. The shapes are a promise (docs, "Interface"); new keys may be added."""
 
+import dataclasses
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from executor.acceptance import Acceptance
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from executor.accept import Accepted
     from executor.graph import Graph
     from executor.run import RunOutcome
+    from executor.verify import Verified
 
 
 def dumps(data: Any) -> str:
@@ -172,6 +175,20 @@ def _acceptance(acceptance: Acceptance) -> dict[str, Any]:
         "changes": [
             {**change, "old": readable(change["old"]), "new": readable(change["new"])} for change in acceptance.changes
         ],
+    }
+
+
+def verified_json(asked: str, results: "Sequence[Verified]", absent: Sequence[str], command: str) -> dict[str, Any]:
+    """`absent` are steps of a recipe without an artifact; `command` makes what is damaged again."""
+    return {
+        "asked": asked,
+        "ok": not any(verified.problems for verified in results),
+        "artifacts": [
+            {**dataclasses.asdict(verified), "ok": not verified.problems, "problems": list(verified.problems)}
+            for verified in results
+        ],
+        "absent": list(absent),
+        "next": command,
     }
 
 
