@@ -78,6 +78,10 @@ class Files(abc.ABC):
         """Every file below a folder by relative path; a file itself is found under the name ''."""
 
     @abc.abstractmethod
+    def modified(self, path: str) -> float | None:
+        """When a file was written, seconds since 1970 by the store's clock; None where there is no file."""
+
+    @abc.abstractmethod
     def digest(self, path: str, info: FileInfo) -> str:
         """Digest of a file's content: the store's checksum where it has one, else sha256 of its bytes."""
 
@@ -208,6 +212,12 @@ class LocalFiles(Files):
                     continue
         return found
 
+    def modified(self, path: str) -> float | None:
+        try:
+            return self._path(path).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
     def digest(self, path: str, info: FileInfo) -> str:
         return self.sha256(path)
 
@@ -305,6 +315,12 @@ class RemoteFiles(Files):
 
     def _relative(self, found: dict[str, dict[str, Any]], top: str) -> dict[str, FileInfo]:
         return {path[len(top) :].lstrip("/"): _remote_info(info) for path, info in found.items()}
+
+    def modified(self, path: str) -> float | None:
+        try:
+            return _retried(lambda: self.fs.modified(self._path(path))).timestamp()
+        except FileNotFoundError:
+            return None
 
     def digest(self, path: str, info: FileInfo) -> str:
         return info.mark if info.mark.startswith(("md5:", "crc32c:")) else self.sha256(path)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from executor.status import Status
 
 if TYPE_CHECKING:
     from executor.accept import Accepted
+    from executor.deleting import Deleted
+    from executor.gc import Collection
     from executor.graph import Graph
     from executor.run import RunOutcome
     from executor.verify import Verified
@@ -189,6 +192,39 @@ def verified_json(asked: str, results: "Sequence[Verified]", absent: Sequence[st
         ],
         "absent": list(absent),
         "next": command,
+    }
+
+
+def collection_json(
+    collection: "Collection", recipes: Sequence[tuple[str, str]], done: "Sequence[Deleted]"
+) -> dict[str, Any]:
+    """`deleted` and `skipped` of each piece stay false and empty in a dry run."""
+    fate = {(deleted.garbage.address, deleted.garbage.attempt): deleted for deleted in done}
+    garbage = []
+    for found in collection.garbage:
+        deleted = fate.get((found.address, found.attempt))
+        garbage.append(
+            {
+                "name": found.name,
+                "address": found.address,
+                "attempt": found.attempt,
+                "files": found.files,
+                "bytes": found.size,
+                "idle_days": round(found.idle_days, 3) if math.isfinite(found.idle_days) else None,
+                "why": found.why,
+                "recipe": found.recipe,
+                "deleted": deleted is not None and not deleted.skipped,
+                "skipped": deleted.skipped if deleted is not None else "",
+            }
+        )
+    return {
+        "recipes": [{"recipe": recipe, "scale": scale} for recipe, scale in recipes],
+        "prefix": collection.prefix,
+        "keep_days": collection.keep_days,
+        "garbage": garbage,
+        "bytes": sum(found.size for found in collection.garbage),
+        "kept": dict(collection.kept),
+        "unknown": list(collection.unknown),
     }
 
 
