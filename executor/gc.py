@@ -24,7 +24,6 @@ import socket
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from executor.errors import StoreError
 from executor.inventory import Stored, inventory
 from executor.lease import holder
 from executor.planner import Prepared
@@ -85,7 +84,7 @@ def collect(store: Store, plans: Sequence[Prepared], *, keep_days: float, now: f
     Raises StoreError for records that cannot be read: what they need is not known.
     """
     run_ids = store.run_ids()
-    runs = store.files.each(lambda run_id: _run(store, run_id), run_ids)
+    runs = store.files.each(store.run, run_ids)
     needs = _Needs(store, inventory(store), list(runs.values()), keep_days, now)
     for prepared in plans:
         needs.recipe(prepared)
@@ -114,6 +113,8 @@ class _Needs:
         self.kept: dict[str, str] = {}
         self.named: set[Place] = set()
         self.address_of = {key: address for address, found in stored.items() for key in found.content_keys}
+        keys = {step["key"] for run in runs for step in run.steps.values()}
+        self.entries = {key: entry.address for key, entry in store.lookup("recipe", sorted(keys)).items()}
         self.idle = {address: self._idle_days(found) for address, found in stored.items()}
         self.used = {address: math.inf for address in stored}
 
@@ -218,10 +219,11 @@ class _Needs:
         )
 
     def _places_of(self, run: RunRecord) -> Iterator[Place]:
-        """What a run names: the addresses and content keys it planned, the attempts it ended with."""
+        """What a run names: the keys and addresses it planned, what its keys led to, the attempts it ended with."""
         for step in (*run.steps.values(), *run.outcome.values()):
             yield step.get("address", ""), step.get("attempt", "")
             yield self.address_of.get(step.get("content_key", ""), ""), ""
+            yield self.entries.get(step.get("key", ""), ""), ""
 
     def _places_in(self, location: str) -> Iterator[Place]:
         """The artifact that a recorded location belongs to, wherever the store lay when it was recorded."""
@@ -259,13 +261,3 @@ class _Needs:
             [(self.now - datetime.datetime.fromisoformat(stamp).timestamp()) / _DAY for stamp in stamps if stamp],
             default=math.inf,
         )
-
-
-def _run(store: Store, run_id: str) -> RunRecord:
-    try:
-        return store.run(run_id)
-    except (ValueError, TypeError, KeyError) as error:
-        raise StoreError(
-            f"{store.prefix}/.runs/{run_id}.json is not the record of a run ({type(error).__name__}: {error}), so it "
-            "is not known what that run needs; move it away to go on without it"
-        ) from error

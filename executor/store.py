@@ -266,7 +266,13 @@ class Store:
         data = self.files.read(f".runs/{run_id}.json")
         if data is None:
             raise StoreError(f"there is no run {run_id} under {self.prefix}/.runs")
-        return RunRecord.from_json(data.decode())
+        try:
+            return RunRecord.from_json(data.decode())
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreError(
+                f"{self.prefix}/.runs/{run_id}.json: not the record of a run ({type(error).__name__}: {error}); "
+                "move it away to go on without it"
+            ) from error
 
     def last_run(self, recipe: str, scale: str) -> RunRecord | None:
         """The newest run of a recipe at a scale."""

@@ -5,12 +5,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from executor.commands.opening import Opened, open_recipe, split_names
+from executor.commands.opening import Opened, load_recipe, open_recipe, split_names
 from executor.deleting import Deleted, delete
 from executor.errors import UsageError
 from executor.gc import collect
 from executor.planner import survey
-from executor.recipe import DEFAULT_SCALE, load
+from executor.recipe import DEFAULT_SCALE
 from executor.render.gc import collection_text, deleted_text, gc_end_text
 from executor.render.terminal import Terminal
 from executor.store import Store
@@ -44,7 +44,7 @@ def _open(args: argparse.Namespace) -> list[Opened]:
     scales = split_names(args.scale) or (DEFAULT_SCALE,)
     opened: list[Opened] = []
     for typed in args.recipes:
-        recipe, refused = load(typed), list[UsageError]()
+        recipe, refused = load_recipe(typed), list[UsageError]()
         for scale in scales:
             try:
                 recipe.settings(scale)
