@@ -99,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--until", **_several("run as far as these steps"))
 
     _run_flags(_with_recipe(add("run", "plan and run; the same as python RECIPE")))
-    _with_recipe(add("status", "what is there, what runs and where, what failed and why"))
+    status = _with_recipe(add("status", "what is there, what runs and where, what failed and why"))
+    status.add_argument("steps", metavar="STEP", nargs="*", help="only these, with all their attempts: names or globs")
     _with_recipe(add("estimate", "parameters, FLOPs, memory, time of each step, before anything runs"))
 
     accept = _with_recipe(add("accept", "after a change that keeps the output: reuse the artifacts there are"))

@@ -147,6 +147,7 @@ def status_json(status: Status) -> dict[str, Any]:
                 "seconds": step.seconds,
                 "error": step.error,
                 "log": step.log,
+                "attempts": [dataclasses.asdict(attempt) for attempt in step.attempts],
             }
             for step in status.steps
         ],
