@@ -119,6 +119,8 @@ class _Attempt:
             self.control.begin(self._abandon)
             self.lease.on_lost = self.control.lose
             earlier = self._earlier()
+            number = 1 + max((found.number for found in self.store.attempts(record.address)), default=0)
+            self.record = record = dataclasses.replace(record, number=number)
             self.store.write_attempt(record)
             self.emit(Started(attempt=self.attempt, address=record.address, host=socket.gethostname(), pid=os.getpid()))
             self._check_code()
