@@ -113,6 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("target", metavar="ADDRESS|RECIPE", help="an artifact, or all of a recipe's")
     _recipe_flags(verify)
 
+    reindex = add("reindex", "write the index anew from records and acceptances")
+    _place_flags(reindex)
+
     gc = add("gc", "list what neither these recipes nor recent runs need, and why; --delete deletes it")
     gc.add_argument("recipes", metavar="RECIPE", nargs="+", help="recipes whose artifacts are kept")
     gc.add_argument("--keep", type=_days, default=30.0, metavar="DAYS", help="keep what runs of these days name (30)")
@@ -145,20 +148,23 @@ def _with_recipe(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _with_artifact(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("address", metavar="ADDRESS", help="address or path of an artifact, or of a checkpoint in it")
+    _place_flags(parser)
+    return parser
+
+
+def _place_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", help="where artifacts lie (default: $MARINADE_PREFIX, else artifacts/)")
     parser.add_argument("--json", action="store_true", help="for scripts")
-    return parser
 
 
 def _recipe_flags(parser: argparse.ArgumentParser, several_scales: bool = False) -> None:
     scale: dict[str, Any] = {"action": "append", "default": []} if several_scales else {"default": "laptop"}
     words = "; repeatable" if several_scales else ""
     parser.add_argument("--scale", **scale, help=f"size of the run (default: laptop; full is the real thing){words}")
-    parser.add_argument("--prefix", help="where artifacts lie (default: $MARINADE_PREFIX, else artifacts/)")
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE", help="set a field of the settings"
     )
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    _place_flags(parser)
 
 
 def _run_flags(parser: argparse.ArgumentParser) -> None:

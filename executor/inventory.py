@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from executor.acceptance import Acceptance
 from executor.record import MilestoneRecord, Record
-from executor.store import Store
+from executor.store import IndexEntry, Store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,3 +76,19 @@ def stored_at(store: Store, address: str) -> Stored:
         acceptances=tuple(store.acceptances((address, key) for key in keys).values()),
         folders=tuple(name for name in store.files.names(address) if name != ".step"),
     )
+
+
+def reindex(store: Store) -> int:
+    """Write the index anew from records and acceptances; how many entries. What it leads to is checked when it is used,
+    so an entry too many does no harm."""
+    found = inventory(store).values()
+    entries = 0
+    for stored in sorted(found, key=lambda stored: stored.record.ended if stored.record is not None else ""):
+        for key in stored.content_keys:
+            store.enter_content(IndexEntry(content_key=key, address=stored.address))
+        for record in [stored.record] if stored.record is not None else []:
+            store.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=stored.address))
+        for acceptance in stored.acceptances:
+            store.accept(acceptance)
+        entries += len(stored.content_keys) + (stored.record is not None) + 2 * len(stored.acceptances)
+    return entries

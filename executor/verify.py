@@ -146,6 +146,7 @@ class _Reader:
 
     def __init__(self, store: Store, name: str, address: str, tell: Tell) -> None:
         self.store, self.name, self.address, self.tell = store, name, address, tell
+        self._tell: Callable[[int], None] = lambda _: None
         self._found: dict[str, dict[str, FileInfo]] = {}
         self._compared: dict[tuple[str, FileRecord], str] = {}
 
@@ -155,7 +156,8 @@ class _Reader:
         total = sum(file.size for file in files)
         done, problems = 0, []
         for file in files:
-            self.tell(self.name, done, total)
+            self._tell = lambda read, done=done: self.tell(self.name, done + read, total)
+            self._tell(0)
             path = f"{part}/{file.path}".strip("/")
             key = (f"{attempt}/{path}", dataclasses.replace(file, path=path))
             if key not in self._compared:
@@ -207,9 +209,11 @@ class _Reader:
         """What the file has now, in the kind of digest that was recorded where the store or we can tell it."""
         if info.mark.startswith(f"{kind}:"):
             return info.mark
-        if kind == "md5":  # of an object store, in its spelling, and the artifact was copied elsewhere since
-            digest = hashlib.md5(usedforsecurity=False)
-            for block in self.store.files.read_all(path):
-                digest.update(block)
-            return "md5:" + base64.b64encode(digest.digest()).decode()
-        return self.store.files.sha256(path)
+        md5 = kind == "md5"  # of an object store, in its spelling, and the artifact was copied elsewhere since
+        digest = hashlib.md5(usedforsecurity=False) if md5 else hashlib.sha256()
+        read = 0
+        for block in self.store.files.read_all(path):
+            digest.update(block)
+            read += len(block)
+            self._tell(read)
+        return "md5:" + base64.b64encode(digest.digest()).decode() if md5 else "sha256:" + digest.hexdigest()

@@ -24,6 +24,8 @@ def verified_text(verified: Verified, terminal: Terminal) -> str:
 
 def verify_end_text(results: Sequence[Verified], absent: Sequence[str], command: str, terminal: Terminal) -> str:
     """The sum, what could not be compared, and what to type; `absent` are steps without an artifact."""
+    if not results:
+        return "\n".join(["nothing to verify", *_absent(absent, terminal)]) + "\n"
     damaged = sum(bool(verified.problems) for verified in results)
     files, size = sum(v.files for v in results), sum(v.size for v in results)
     lines = ["", f"{len(results) - damaged} of {len(results)} ok; {_files(files)}, {bytes_text(size)}"]
@@ -32,12 +34,17 @@ def verify_end_text(results: Sequence[Verified], absent: Sequence[str], command:
         lines += terminal.wrap(
             f"{_files(unread)} known by existence and size only (large files of opaque steps, adopted data)"
         )
-    if absent:
-        lines += terminal.wrap(f"no artifact of {len(absent)} steps: {', '.join(absent)}")
+    lines += _absent(absent, terminal)
     if command:
         lines += terminal.wrap("to make what is damaged again:")
         lines.append(f"    {command}")
     return "\n".join(lines) + "\n"
+
+
+def _absent(absent: Sequence[str], terminal: Terminal) -> list[str]:
+    if not absent:
+        return []
+    return terminal.wrap(f"no artifact of {len(absent)} step{'s' if len(absent) != 1 else ''}: {', '.join(absent)}")
 
 
 def _extent(verified: Verified) -> str:

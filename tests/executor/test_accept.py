@@ -8,6 +8,7 @@ import pytest
 
 from executor import UsageError
 from executor.accept import accept
+from executor.cli import main
 from executor.lineage import trace
 from executor.store import read_record
 
@@ -115,6 +116,23 @@ def test_the_index_alone_accepts_nothing(toy):
     assert toy.plan()["write"].action == "reuse"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"accepted_key": "0" * 64}))
     assert toy.plan()["write"].action == "run", "an acceptance of another artifact"
+
+
+def test_the_index_is_rebuilt_from_records_and_acceptances(toy, capsys):
+    toy.write("toy_recipe.py", REFACTORED)
+    accept_in(toy, "write")
+    renamed = toy.plan("middle=count")
+    assert set(actions(renamed).values()) == {"reuse"}
+    shutil.rmtree(Path(toy.prefix, ".index"))
+    assert toy.plan()["write"].action == "run"
+    assert main(["reindex", "--prefix", toy.prefix]) == 0
+    assert "entries in" in capsys.readouterr().out
+    assert actions(toy.plan()) == {"write": "reuse", "read": "reuse", "last": "reuse"}
+    assert toy.plan("middle=count")["count"].location == renamed["count"].location
+    shutil.rmtree(Path(toy.prefix, ".index"))
+    (again,) = accept_in(toy, "write", reason="another").acceptances
+    assert again.reason == REASON, "the first one stays"
+    assert toy.plan()["write"].notes == (f"accepted: {REASON}",)
 
 
 def test_an_acceptance_holds_for_one_change_only(toy):

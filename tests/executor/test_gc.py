@@ -208,6 +208,18 @@ def test_attempts_that_nothing_can_go_on_from_lose_their_data_and_keep_their_log
     assert toy.run("rate=3").steps["last"].status == "reused"
 
 
+def test_a_milestones_attempt_is_kept_though_nobody_reads_it_now(toy):
+    fail(toy, "rate=3")
+    outcome = toy.run("rate=3")
+    address = outcome.steps["hero/train"].address
+    (milestone,) = toy.store.milestones(address).values()
+    assert milestone.attempt != toy.store.record(address).attempt
+    toy.write("toy_recipe.py", RECIPE.replace("targets=(last,)", "targets=(train_it,)"))
+    found = look(toy, "rate=3")
+    assert "last" in names(found) and found.kept[address] == "recipe"
+    assert [garbage for garbage in found.garbage if garbage.attempt] == []
+
+
 def test_an_attempt_without_an_end_is_as_old_as_the_last_beat_of_its_lease(toy):
     record = toy.store.record(toy.plan()["hero/train"].address)
     for path in Path(toy.prefix, record.address, ".step").rglob("record.json"):
