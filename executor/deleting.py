@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from executor.gc import Collection, Garbage
 from executor.inventory import stored_at
-from executor.lease import Lease, holder
+from executor.lease import Lease
 from executor.store import Store, new_id
 
 
@@ -69,10 +69,8 @@ def _delete_artifact(store: Store, garbage: Garbage, recipe_keys: tuple[str, ...
 
 def _take(store: Store, content_key: str, name: str) -> Lease | None:
     """The lease, unless somebody has it: gc waits for nobody."""
-    if holder(store, content_key) is not None:
-        return None
-    tries = iter([False])
-    return Lease.acquire(store, content_key, name=name, attempt=f"gc-{new_id()}", give_up=lambda: next(tries, True))
+    lease = Lease.take(store, content_key, name=name, attempt=f"gc-{new_id()}")
+    return lease if isinstance(lease, Lease) else None
 
 
 def _recipe_keys(store: Store) -> dict[str, tuple[str, ...]]:

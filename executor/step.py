@@ -10,7 +10,7 @@ Invariant: everything here is immutable and free of I/O; equal declarations are 
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 EXECUTION = "marinade.execution"
@@ -71,10 +71,13 @@ class Step:
             JSON goes into the record.
         config: a frozen dataclass. Fields may hold steps, outputs and milestones, also inside lists, tuples and dicts.
         code: `rerun` makes the reachable source part of the key; `pin` records it and reports drift.
+        uses: code that reading the source cannot find (executor.uses): functions, classes and modules of the project,
+            and names of installed distributions, which count by version.
         version: bumped by the author of a pinned step to ask for a rerun.
         digest: `files` hashes what was written; `opaque` lets the attempt's identity stand for it (checkpoints
             whose bytes differ between equal runs).
         resources: what an attempt needs to run.
+        retries: how often the step is started again after its function raised; never part of a key.
         amends: the step this one amends (a declared change to a run, forking from a milestone of it), for `diff`
             and lineage; the dependency itself stands in the config.
     """
@@ -84,9 +87,11 @@ class Step:
     config: Any
     _: dataclasses.KW_ONLY
     code: Literal["rerun", "pin"] = "rerun"
+    uses: Sequence[Any] = ()
     version: str = ""
     digest: Literal["files", "opaque"] = "files"
     resources: Resources = Resources()
+    retries: int = 0
     amends: "Step | None" = None
 
     def __truediv__(self, part: str) -> Output:

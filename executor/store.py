@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from executor.acceptance import Acceptance
 from executor.errors import StoreError
+from executor.failpoints import reached
 from executor.files import FileInfo, open_files
 from executor.record import MilestoneRecord, Record, RunRecord, files_under
 from executor.secrets import redact
@@ -127,13 +128,12 @@ class Store:
         return json.loads(data) if data is not None else {}
 
     def commit(self, record: Record) -> None:
-        """Make this attempt the artifact: its own record, then the record that counts, then the index."""
+        """Make this attempt, which is on record, the artifact: the record that counts, then the index."""
         assert record.finished
-        self.write_attempt(record)
         self.files.write(f"{record.address}/.step/record.json", _bytes(record.to_json()))
-        entry = IndexEntry(content_key=record.content_key, address=record.address)
-        self.enter_content(entry)
-        self.enter(record.recipe_key, entry)
+        reached("record-written")
+        self.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=record.address))
+        reached("recipe-indexed")
 
     def log(self, address: str, attempt: str) -> str:
         data = self.files.read(f"{address}/.step/attempts/{attempt}/log.txt")
@@ -189,30 +189,33 @@ class Store:
     def lookup(self, kind: str, keys: Iterable[str]) -> dict[str, IndexEntry]:
         """Index entries for recipe keys (`recipe`) or content keys (`content`, `accepted`); absent where there is none
         to read."""
-        return {key: entry for (_, key), entry in self._entries((kind, key) for key in keys if key).items()}
-
-    def _entries(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], IndexEntry]:
-        paths = {f".index/{kind}/{key}.json": (kind, key) for kind, key in wanted}
-        entries = {paths[path]: _parse_entry(data) for path, data in self.files.read_many(paths).items()}
+        paths = {f".index/{kind}/{key}.json": key for key in keys if key}
+        found = self.files.read_many(paths)
+        entries = {paths[path]: _parse_entry(data) for path, data in found.items()}
         return {key: entry for key, entry in entries.items() if entry is not None}
 
     def find_content(self, name: str, content_key: str) -> Record | None:
         """The finished artifact of a content key, under whatever name."""
         return self.find_contents({name: content_key})[name]
 
-    def find_contents(self, wanted: dict[str, str]) -> dict[str, Record | None]:
-        """The same for several steps at once: name -> content key. Where there is none, an accepted one."""
-        entries = self._entries((kind, key) for key in wanted.values() for kind in ("content", "accepted"))
-        own = {
-            name: entries["content", key].address if ("content", key) in entries else address_of(name, key)
-            for name, key in wanted.items()
-        }
-        others = {n: entries["accepted", key].address for n, key in wanted.items() if ("accepted", key) in entries}
-        records = self.records([*own.values(), *others.values()])
-        found = {name: checked(records[own[name]], key) for name, key in wanted.items()}
-        places = {name: (address, wanted[name]) for name, address in others.items() if found[name] is None}
+    def find_contents(
+        self, wanted: dict[str, str], addresses: dict[str, str] | None = None
+    ) -> dict[str, Record | None]:
+        """The same for several steps at once: name -> content key (and their addresses, where these are known).
+
+        Where there is none of the key's own, one that was accepted for it.
+        """
+        addresses = addresses or self.addresses(wanted)
+        records = self.records(addresses.values())
+        found = {name: checked(records[addresses[name]], key) for name, key in wanted.items()}
+        return found | self._accepted({name: wanted[name] for name, record in found.items() if record is None})
+
+    def _accepted(self, wanted: dict[str, str]) -> dict[str, Record | None]:
+        entries = self.lookup("accepted", wanted.values())
+        places = {name: (entries[key].address, key) for name, key in wanted.items() if key in entries}
+        records = self.records(address for address, _ in places.values())
         acceptances = self.acceptances(places.values())
-        return found | {n: accepted(records[place[0]], acceptances.get(place)) for n, place in places.items()}
+        return {name: accepted(records[place[0]], acceptances.get(place)) for name, place in places.items()}
 
     # Acceptances
 
