@@ -11,6 +11,7 @@ import dataclasses
 import errno
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -77,12 +78,20 @@ class Files(abc.ABC):
         """
 
     @abc.abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder and all below it; nothing happens where there is none."""
+
+    @abc.abstractmethod
     def names(self, folder: str) -> list[str]:
         """Names in a folder, sorted; empty where there is none."""
 
     @abc.abstractmethod
     def find(self, folder: str) -> dict[str, FileInfo]:
         """Every file below a folder by relative path; a file itself is found under the name ''."""
+
+    @abc.abstractmethod
+    def modified(self, path: str) -> float | None:
+        """When a file was written, seconds since 1970 by the store's clock; None where there is no file."""
 
     @abc.abstractmethod
     def digest(self, path: str, info: FileInfo) -> str:
@@ -197,6 +206,13 @@ class LocalFiles(Files):
             raise
         return name
 
+    def delete(self, path: str) -> None:
+        target = self._path(path)
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(name for name in os.listdir(self._path(folder)) if not name.startswith(".writing-"))
@@ -217,6 +233,12 @@ class LocalFiles(Files):
                 except FileNotFoundError:  # a temporary file of a writer still at work
                     continue
         return found
+
+    def modified(self, path: str) -> float | None:
+        try:
+            return self._path(path).stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def digest(self, path: str, info: FileInfo) -> str:
         return self.sha256(path)
