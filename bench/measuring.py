@@ -56,11 +56,11 @@ def measure(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], limit_seconds: float = 900.0
 ) -> Run:
     """Run a command to its end. Raises MeasuringFailed when it fails or takes longer than the limit."""
+    given = {**os.environ, **environment}
+    given.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling every module again is not what users wait for
     with tempfile.TemporaryFile() as output:
         began = time.perf_counter()
-        process = subprocess.Popen(
-            command, cwd=folder, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
-        )
+        process = subprocess.Popen(command, cwd=folder, env=given, stdout=output, stderr=subprocess.STDOUT)
         timer = threading.Timer(limit_seconds, process.kill)
         timer.start()
         try:

@@ -55,7 +55,7 @@ def _command(name: str, binaries: Path) -> tuple[str, ...]:
 
 
 def _environment(package: str, cache: Path) -> Path:
-    """The folder of an environment's programs; `.complete` is written last, so that half an environment is made anew."""
+    """The folder of an environment's programs; `.complete` is written last, so that half of one is made anew."""
     folder = cache / package
     complete = folder / ".complete"
     if not complete.exists():

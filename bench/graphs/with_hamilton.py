@@ -1,4 +1,4 @@
-"""The benchmark's graph for Hamilton: nodes hashed by source and inputs, values kept in its cache, files not checked."""
+"""The benchmark's graph for Hamilton: nodes hashed by source and inputs; values are kept, files not looked at."""
 
 import os
 import sys
