@@ -156,7 +156,8 @@ class LocalFiles(Files):
 
     def read(self, path: str) -> bytes | None:
         try:
-            return self._path(path).read_bytes()
+            with open(f"{self.root}/{path}" if path else self.root, "rb") as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
@@ -194,8 +195,12 @@ class LocalFiles(Files):
         return True
 
     def _temporary(self, target: Path, data: bytes) -> str:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".writing-")
+        folder = str(target.parent)
+        try:
+            handle, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -227,7 +232,7 @@ class LocalFiles(Files):
         for parent, _, names in os.walk(top):
             for name in names:
                 path = os.path.join(parent, name)
-                relative = os.path.relpath(path, top).replace(os.sep, "/")
+                relative = path[len(top) :].lstrip(os.sep).replace(os.sep, "/")
                 try:
                     found[relative] = _local_info(path)
                 except FileNotFoundError:  # a temporary file of a writer still at work

@@ -88,7 +88,8 @@ class _Planner:
         self.only = matching(selection.only, graph, "--only")
         self.acknowledged = matching(selection.acknowledge, graph, "--acknowledge")
         until = matching(selection.until, graph, "--until")
-        self.targets = tuple(name for name in graph.steps if name in (until or self.only or graph.targets))
+        chosen = until or self.only or frozenset(graph.targets)
+        self.targets = tuple(name for name in graph.steps if name in chosen)
         self.results = Results(graph, store)
         self.content_keys: dict[str, str] = {}
         self.hits: set[str] = set()
@@ -184,22 +185,28 @@ class _Planner:
         self.hits.clear()
         self.content_keys.clear()
         self.broken.clear()
-        chosen = set(needed)
+        readers = self._readers(needed)
         left = {name: len({ref.step for ref in self.graph.inputs[name] if not ref.execution_only}) for name in needed}
         wave = [name for name in needed if left[name] == 0]
         while wave:
             self._settle_wave(wave, whole, wanted)
             following: list[str] = []
             for name in wave:
-                for consumer in self.graph.consumers[name]:
-                    references = [
-                        ref for ref in self.graph.inputs[consumer] if ref.step == name and not ref.execution_only
-                    ]
-                    if consumer in chosen and references and all(self._is_known(ref) for ref in references):
+                for consumer, references in readers[name].items():
+                    if all(self._is_known(ref) for ref in references):
                         left[consumer] -= 1
                         if left[consumer] == 0:
                             following.append(consumer)
             wave = following
+
+    def _readers(self, needed: list[str]) -> dict[str, dict[str, list[InputRef]]]:
+        """Step -> step that reads it -> what it reads; of a join of ten thousand each input is looked at once."""
+        readers: dict[str, dict[str, list[InputRef]]] = {name: {} for name in self.graph.steps}
+        for name in needed:
+            for reference in self.graph.inputs[name]:
+                if not reference.execution_only:
+                    readers[reference.step].setdefault(name, []).append(reference)
+        return readers
 
     def _is_known(self, reference: InputRef) -> bool:
         """True where an input can be read now: a milestone of an unfinished step, too."""
