@@ -213,10 +213,14 @@ def test_a_list_that_contains_itself_is_an_error():
         fingerprint(value)
 
 
-@pytest.mark.parametrize("config", [Takes("gs://x/y"), Takes(Step("a", work, Adam()), ("/tmp/x",))])
-def test_a_plain_string_where_an_input_belongs_is_an_error(config):
-    with pytest.raises(IdentityError, match="raw inputs are steps"):
+@pytest.mark.parametrize(
+    "config",
+    [Takes("gs://me:hunter2@x/y"), Takes(Step("a", work, Adam()), ("/tmp/x",)), Takes(Path("/tmp/x"))],  # type: ignore[arg-type]
+)
+def test_a_plain_string_or_path_where_an_input_belongs_is_an_error(config):
+    with pytest.raises(IdentityError, match="raw inputs are steps") as error:
         fingerprint(config)
+    assert "hunter2" not in str(error.value)
 
 
 def test_an_input_counts_by_what_its_step_is_not_by_its_name():
