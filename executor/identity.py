@@ -49,11 +49,11 @@ def hash_json(value: Any) -> str:
 def without_names(encoded: Any) -> Any:
     """The same JSON without the step names inside `$input`, which are there for people."""
     if isinstance(encoded, dict):
-        if set(encoded) == {"$input"}:
+        if len(encoded) == 1 and "$input" in encoded:
             return {"$input": {name: item for name, item in encoded["$input"].items() if name != "step"}}
-        return {name: without_names(item) for name, item in encoded.items()}
+        return {name: without_names(item) if isinstance(item, dict | list) else item for name, item in encoded.items()}
     if isinstance(encoded, list):
-        return [without_names(item) for item in encoded]
+        return [without_names(item) if isinstance(item, dict | list) else item for item in encoded]
     return encoded
 
 
