@@ -101,7 +101,7 @@ class Encoder:
             return value
         if isinstance(value, Step | Output | Milestone):
             return self._input(value, path)
-        if isinstance(value, PurePath) and typehints.takes_input(hint):
+        if issubclass(kind, PurePath) and typehints.takes_input(hint):
             raise _raw_input(value, path)
         hint = typehints.choose(hint, kind)
         if kind is int:
