@@ -68,13 +68,13 @@ RECIPE = """
                 current().publish(step, f"at-{step}")
             current().progress(step, config.steps)
             time.sleep(config.seconds)
-        return {"state": state}
+        put(f"{output}/final", state)
+        return {"begin": begin}
 
     def read(config, output):
         note("late" if config.also else "early")
-        found = [get(f"{folder}/{sorted(os.listdir(folder))[-1]}" if os.path.isfile(f"{folder}/state") else f"{folder}/at-4/state")
-                 for folder in (config.weights,)]
-        put(f"{output}/seen", found[0] + (" after " + get(f"{config.also}/seen") if config.also else ""))
+        name = "final" if config.also else "state"
+        put(f"{output}/seen", get(f"{config.weights}/{name}") + (" after " + get(f"{config.also}/seen") if config.also else ""))
 
     @dataclasses.dataclass(frozen=True)
     class Settings(Scales):
@@ -91,9 +91,6 @@ RECIPE = """
     if __name__ == "__main__":
         main(build)
     """
-
-
-
 
 
 class Toy:
