@@ -1,4 +1,3 @@
-
 """Hosts whose clocks are ten minutes apart: nothing that counts is decided by comparing them.
 
 Each process gets its own clock by a `sitecustomize` that shifts `time` before anything else is imported.
