@@ -9,7 +9,23 @@ Invariant: without the variable nothing happens; `NAMES` lists every place, so t
 import os
 import signal
 
-NAMES: tuple[str, ...] = ()
+NAMES = (
+    "lease-taken",
+    "content-indexed",
+    "attempt-recorded",
+    "source-written",
+    "function-entered",
+    "milestone-listed",
+    "milestone-published",
+    "function-returned",
+    "files-digested",
+    "log-uploaded",
+    "attempt-finished",
+    "commit-sealed",
+    "record-written",
+    "recipe-indexed",
+)
+"""In the order in which an attempt comes to them."""
 _wanted, _, _signal = os.environ.get("MARINADE_FAILPOINT", "").partition(":")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from executor.attempt import run_task
 from executor.control import Control
 from executor.errors import MarinadeError
+from executor.lease import Holder
 from executor.resources import local_capacity
 from executor.scheduler import Deliver
 from executor.step import Resources, Step
@@ -25,6 +26,9 @@ class InlineBackend:
     def start(self, name: str, task: Task, resources: Resources) -> None:
         assert self._next is None, "one step at a time"
         self._next = (name, task)
+
+    def attach(self, name: str, holder: Holder) -> bool:
+        return False
 
     def wait(self, timeout_seconds: float | None, deliver: Deliver) -> None:
         if self._next is None:

@@ -1,7 +1,11 @@
-"""Milestones of a step that is being run: which are still owed."""
+"""Milestones of a step that is being run: which are still owed, and how one is published."""
 
-from executor.record import MilestoneRecord
-from executor.store import Store
+from executor.errors import MarinadeError
+from executor.failpoints import reached
+from executor.lease import Lease
+from executor.manifest import manifest, opaque_digest
+from executor.record import MilestoneRecord, digest_of_files
+from executor.store import Store, now
 from executor.task import Task
 
 
@@ -12,9 +16,41 @@ def unpublished(store: Store, task: Task) -> tuple[int, ...]:
     """
     published = store.milestones(task.address)
     asked = {*task.milestones, *(() if task.stop_at is None else (task.stop_at,))}
-    return tuple(sorted(at for at in asked if at not in published or not counts(store, task, published[at])))
+    return tuple(sorted(at for at in asked if at not in published or not _counts(store, task, published[at])))
 
 
-def counts(store: Store, task: Task, milestone: MilestoneRecord) -> bool:
+def _counts(store: Store, task: Task, milestone: MilestoneRecord) -> bool:
     """Whether a published milestone can be read by those who depend on it."""
-    return milestone.attempt >= task.not_before and not store.absent_from(milestone)
+    replaced = task.afresh and milestone.attempt in task.superseded
+    return not replaced and not store.absent_from(milestone)
+
+
+def publish(
+    store: Store, task: Task, lease: Lease, attempt: str, at: int, part: str, result: dict | None
+) -> MilestoneRecord:
+    """Make a folder of the output the milestone `at`; one that was published before, and counts, stays what it is."""
+    lease.check()
+    files = manifest(store, task, attempt, part, opaque_bytes=0)
+    if not files:
+        raise MarinadeError(f"step {task.name}: milestone {at} has no files: {part!r} under its output is empty")
+    reached("milestone-listed")
+    record = MilestoneRecord(
+        at=at,
+        name=task.name,
+        address=task.address,
+        attempt=attempt,
+        part=part,
+        recipe_key=task.recipe_key,
+        content_key=task.content_key,
+        digest=opaque_digest(task.content_key, attempt, at) if task.opaque else digest_of_files(files) or "",
+        files=files,
+        result=result,
+        published=now(),
+    )
+    if not store.publish(record):
+        before = store.milestones(task.address)[at]
+        if _counts(store, task, before):
+            return before
+        store.publish(record, replace=True)
+    reached("milestone-published")
+    return record

@@ -11,6 +11,7 @@ it is `maybe` where the same work was done before, else `run`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from executor.changes import code_drift, payload_changes
@@ -23,7 +24,7 @@ from executor.record import MilestoneRecord, Record, RunRecord
 from executor.results import Results
 from executor.selection import Selection, matching
 from executor.step import Experiment
-from executor.store import IndexEntry, Store, address_of, checked
+from executor.store import IndexEntry, Store, checked
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Prepared:
 
     Attributes:
         wanted: name -> milestones wanted of it.
-        superseded: name -> attempt whose record does not count (forced, or files missing).
+        superseded: name -> attempts whose records do not count (files missing; forced ones when they start).
         unindexed: reused steps whose recipe key the index does not know yet.
     """
 
@@ -40,9 +41,14 @@ class Prepared:
     graph: Graph
     results: Results
     wanted: dict[str, tuple[int, ...]]
-    superseded: dict[str, str]
+    superseded: dict[str, tuple[str, ...]]
     forced: frozenset[str]
     unindexed: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def planned(self) -> dict[str, PlannedStep]:
+        """The plan's steps by name, in its order."""
+        return {step.name: step for step in self.plan.steps}
 
 
 def make_plan(
@@ -78,9 +84,10 @@ class _Planner:
         self.content_keys: dict[str, str] = {}
         self.hits: set[str] = set()
         self.missing: dict[str, str] = {}
-        self.superseded: dict[str, str] = {}
+        self.superseded: dict[str, tuple[str, ...]] = {}
         self.broken: dict[str, str] = {}
         self._contents: dict[tuple[str, str], Record | None] = {}
+        self._addresses: dict[tuple[str, str], str] = {}
         self._published: dict[str, dict[int, MilestoneRecord]] = {}
         self._present: dict[tuple[str, str], str] = {}
         self._attempts: dict[str, tuple[Record, ...]] = {}
@@ -198,8 +205,10 @@ class _Planner:
                 self._contents[name, key] = record
             elif key and (name, key) not in self._contents:
                 unknown[name] = key
-        for name, record in self.store.find_contents(unknown).items() if unknown else ():
+        addresses = self.store.addresses(unknown) if unknown else {}
+        for name, record in self.store.find_contents(unknown, addresses).items() if unknown else ():
             self._contents[name, unknown[name]] = record
+            self._addresses[name, unknown[name]] = addresses[name]
         for name in wave:
             key = self.content_keys.get(name, "")
             if key:
@@ -210,16 +219,21 @@ class _Planner:
         result = self.results.of(name)
         result.record, result.milestones = None, {}
         if wanted:
-            result.milestones = self._milestones(record.address if record else address_of(name, key))
+            result.milestones = self._milestones(self._address(name, key))
         if name in self.forced or name in self.missing:
-            if record is not None:
-                self.superseded[name] = record.attempt
+            if record is not None and name not in self.forced:
+                self.superseded[name] = (record.attempt,)
             result.milestones = {}
             return
         if record is not None:
             result.record = record
         if (record is not None or not whole) and wanted <= set(result.milestones):
             self.hits.add(name)
+
+    def _address(self, name: str, content_key: str) -> str:
+        """Where the attempts at this work lie, which may have been begun under another name."""
+        record = self._contents.get((name, content_key))
+        return record.address if record is not None else self._addresses.get((name, content_key), "")
 
     def _milestones(self, address: str) -> dict[int, MilestoneRecord]:
         if address not in self._published:
@@ -262,7 +276,7 @@ class _Planner:
         step, key = self.graph.steps[name], self.graph.keys[name]
         result = self.results.of(name)
         content_key = self.content_keys.get(name, "")
-        address = result.record.address if result.record else address_of(name, content_key) if content_key else ""
+        address = result.record.address if result.record else self._address(name, content_key)
         location = ""
         if result.raw is not None:
             location = self.graph.payloads[name]["config"].get("url", result.raw.location)
@@ -347,7 +361,7 @@ class _Planner:
         if name in self.broken:
             reasons.append(Reason(kind="missing", new=self.broken[name]))
         if content_key:
-            self._attempts[name] = self.store.attempts(address_of(name, content_key))
+            self._attempts[name] = self.store.attempts(self._address(name, content_key))
             latest = self._attempts[name][:1]
             if latest and latest[0].status == "failed":
                 reasons.append(Reason(kind="failed", new=latest[0].error.partition("\n")[0]))

@@ -3,28 +3,37 @@
 One actor is one worker process. It is kept for steps of the same environment, since a fresh one pays seconds of
 imports, and replaced when the environment has to change (JAX's device count is fixed for a process) or it died.
 Messages of a step arrive as a stream, so that the driver waits and never asks.
+
+On a cluster the actors are detached and have names, which the leases of their steps tell: a driver that was killed
+leaves its steps running, and the next one listens to them again.
 """
 
 import contextlib
 import dataclasses
 import os
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+from executor.errors import MarinadeError, UsageError
+from executor.lease import Holder
 from executor.processes import Process, this_process
 from executor.recipe import Recipe
 from executor.resources import Capacity, local_capacity
-from executor.retry import Loss
+from executor.retry import Failure
 from executor.scheduler import Deliver
 from executor.secrets import redact
 from executor.step import Resources
+from executor.store import new_id
 from executor.task import Answer, Task
-from executor.worker import Worker
+from executor.worker import DRIVER_SECONDS, Worker
 
 _STOP_SECONDS = 5.0
+_AT_ONCE_SECONDS = 0.5
+_NAMESPACE = "marinade"
 _OBJECT_STORE_BYTES = 100 << 20
 
 
@@ -46,12 +55,13 @@ def _import_ray() -> Any:
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class _Slot:
-    """One worker and what it is doing."""
+    """One worker and what it is doing; a foreign one was started by another driver and serves one step here."""
 
     actor: Any
     environment: dict[str, str]
     gpus: int
     cpus: int
+    foreign: bool = False
     busy: str = ""
     stream: Any = None
 
@@ -66,10 +76,13 @@ class RayBackend:
         self._ray: Any = None
         self._actor_class: Any = None
         self._driver: Process = this_process()
+        self._id = new_id()
+        self._closed = threading.Event()
         self.capacity = local_capacity()
         if address:
             self._connect()
             self.capacity = self._cluster_capacity()
+            threading.Thread(target=self._call_on, daemon=True, name="here").start()
 
     def _connect(self) -> None:
         if self._ray is not None:
@@ -79,11 +92,11 @@ class RayBackend:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if self.address:
-                ray.init(address=self.address, namespace="marinade", **quiet)
+                _init_cluster(ray, self.address, quiet)
             elif not ray.is_initialized():
                 ray.init(
                     address="local",
-                    namespace="marinade",
+                    namespace=_NAMESPACE,
                     num_cpus=self.capacity.cpus,
                     num_gpus=self.capacity.gpus,
                     include_dashboard=False,
@@ -110,7 +123,7 @@ class RayBackend:
 
     def _slot(self, environment: dict[str, str], gpus: int, cpus: int) -> _Slot:
         """An idle worker of this environment, else a new one in place of an idle one."""
-        idle = [slot for slot in self.slots if not slot.busy]
+        idle = [slot for slot in self.slots if not slot.busy and not slot.foreign]
         for slot in idle:
             if slot.environment == environment and slot.gpus == gpus and (self.owned or slot.cpus == cpus):
                 return slot
@@ -124,11 +137,33 @@ class RayBackend:
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(self.capacity.cpus), **variables}},
             "max_restarts": 0,
         }
+        name = ""
+        if self.address:
+            name = f"marinade-{new_id()}"
+            options |= {"name": name, "lifetime": "detached", "namespace": _NAMESPACE}
         modules = {self.recipe.module: self.recipe.file} if self.recipe.is_loose else {}
-        actor = self._actor_class.options(**options).remote(_import_path(), modules, self._driver, self.owned)
+        actor = self._actor_class.options(**options).remote(_import_path(), modules, self._driver, name, self.owned)
         slot = _Slot(actor=actor, environment=environment, gpus=gpus, cpus=cpus)
         self.slots.append(slot)
         return slot
+
+    def attach(self, name: str, holder: Holder) -> bool:
+        if not holder.worker or not self.address:
+            return False
+        try:
+            actor = self._ray.get_actor(holder.worker, namespace=_NAMESPACE)
+        except ValueError:  # another cluster's, or its process is gone
+            return False
+        actor.here.remote(self._id)
+        stream = actor.follow.remote()
+        self.slots.append(_Slot(actor=actor, environment={}, gpus=0, cpus=0, foreign=True, busy=name, stream=stream))
+        return True
+
+    def _call_on(self) -> None:
+        """Workers of a cluster end when nobody calls."""
+        while not self._closed.wait(DRIVER_SECONDS / 5):
+            for slot in list(self.slots):
+                slot.actor.here.remote(self._id)
 
     def wait(self, timeout_seconds: float | None, deliver: Deliver) -> None:
         streams = {slot.stream: slot for slot in self.slots if slot.busy}
@@ -156,31 +191,51 @@ class RayBackend:
         else:
             if isinstance(message, Answer):
                 slot.busy, slot.stream = "", None
+                if slot.foreign:
+                    self.slots.remove(slot)
             deliver(name, message)
 
-    def _lose(self, slot: _Slot, loss: Loss, deliver: Deliver) -> None:
+    def _lose(self, slot: _Slot, failure: Failure, deliver: Deliver) -> None:
         name = slot.busy
         self._end(slot)
-        deliver(name, loss)
+        deliver(name, failure)
 
     def _end(self, slot: _Slot) -> None:
         self.slots.remove(slot)
-        with contextlib.suppress(Exception):  # it may be dead already, which is what is wanted
-            self._ray.kill(slot.actor, no_restart=True)
+        if not slot.foreign:
+            with contextlib.suppress(Exception):  # it may be dead already, which is what is wanted
+                self._ray.kill(slot.actor, no_restart=True)
 
     def stop(self, deliver: Deliver) -> None:
-        """Ask every step to stop; end the workers of those that do not."""
-        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C: no more waiting
-            busy = [slot for slot in self.slots if slot.busy]
-            for slot in busy:
-                slot.actor.stop.remote(_STOP_SECONDS)
-            until = time.monotonic() + _STOP_SECONDS + 3.0
-            while any(slot.busy for slot in self.slots) and time.monotonic() < until:
-                self.wait(0.5, deliver)
+        """Ask every step to stop; at the second Ctrl-C leave it no time, at the third end the workers."""
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                self._stop_within(_STOP_SECONDS, deliver)
+            except KeyboardInterrupt:
+                self._stop_within(_AT_ONCE_SECONDS, deliver)
         for slot in list(self.slots):
             self._end(slot)
 
+    def _stop_within(self, seconds: float, deliver: Deliver) -> None:
+        asked = {slot.actor.stop.remote(self._id, seconds): slot for slot in self.slots if slot.busy}
+        until = time.monotonic() + seconds + 3.0
+        while any(slot.busy for slot in self.slots) and time.monotonic() < until:
+            ready, _ = self._ray.wait(list(asked), num_returns=1, timeout=0) if asked else ([], [])
+            for said in ready:
+                slot = asked.pop(said)
+                if slot.busy and self._said(said) == "left":
+                    name, slot.busy = slot.busy, ""
+                    deliver(name, Answer(status="interrupted", error="left to another driver that listens to it"))
+            self.wait(0.2, deliver)
+
+    def _said(self, answer: Any) -> str:
+        try:
+            return self._ray.get(answer)
+        except self._ray.exceptions.RayError:  # the worker is gone, as its stream will say
+            return ""
+
     def close(self) -> None:
+        self._closed.set()
         if self._ray is None:
             return
         for slot in list(self.slots):
@@ -191,8 +246,21 @@ class RayBackend:
                 self._ray.shutdown()
 
 
+def _init_cluster(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    """Connect, or say in words why not."""
+    if "://" in address:
+        raise UsageError(
+            f"--address {address}: a Ray client's connection ends its steps when it breaks; give HOST:PORT of the "
+            "head, from a machine of the cluster"
+        )
+    try:
+        ray.init(address=address, namespace=_NAMESPACE, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise MarinadeError(f"--address {address}: no Ray cluster answers there: {error}") from error
+
+
 def _actor_class(ray: Any) -> Any:
-    """The Worker as an actor: its messages stream, and `stop` is heard while a step runs."""
+    """The Worker as an actor: its messages stream, and the other calls are heard while a step runs."""
 
     class StepWorker:
         def __init__(self, *arguments: Any) -> None:
@@ -202,14 +270,22 @@ def _actor_class(ray: Any) -> Any:
         def run(self, payload: bytes) -> Any:
             yield from self.worker.run(payload)
 
+        @ray.method(num_returns="streaming", concurrency_group="listeners")
+        def follow(self) -> Any:
+            yield from self.worker.follow()
+
         @ray.method(concurrency_group="control")
-        def stop(self, seconds: float) -> bool:
-            return self.worker.stop(seconds)
+        def here(self, driver: str) -> None:
+            self.worker.here(driver)
 
-    return ray.remote(concurrency_groups={"control": 1})(StepWorker)
+        @ray.method(concurrency_group="control")
+        def stop(self, driver: str, seconds: float) -> str:
+            return self.worker.stop(driver, seconds)
+
+    return ray.remote(concurrency_groups={"control": 2, "listeners": 8})(StepWorker)
 
 
-def _loss(error: Exception) -> Loss:
+def _loss(error: Exception) -> Failure:
     """Ray's words for a worker's end, which mention memory whatever happened, count only where they name the node."""
     return "node_lost" if "actor's node" in str(error) or "preempted" in str(error) else "crashed"
 

@@ -1,19 +1,69 @@
-"""What is tried again, how often and how long: tenacity policies and the classification of failures.
+"""What is tried again, how often and how long: one table of the kinds of failure, with a tenacity policy for each.
 
-A Python exception of a step is not retried. A worker that vanished is: killed or crashed a few times, a lost node or
-a preempted one without limit in count, within a stated budget of time.
+    crashed         the worker process died alone                     a few times
+    out_of_memory   the machine had no memory left for it             once: a neighbour may have been the cause
+    node_lost       the machine is gone, or was preempted             as often as it happens, within a budget of time
+    storage         the object store answered 429 or 5xx, or not      as often as it happens, within a budget of time
+    exception       the step's function raised                        as often as the step says (retries=...)
+
+Every start is an attempt of its own, with its number and its end on record.
 """
 
 import dataclasses
 import time
 from typing import Any, Literal
 
-Loss = Literal["crashed", "out_of_memory", "node_lost"]
+Failure = Literal["crashed", "out_of_memory", "node_lost", "storage", "exception"]
 
-CRASHES = 3
-"""Restarts of one step whose worker process died without the node being lost."""
-BUDGET_SECONDS = 6 * 3600.0
-"""How long a step goes on being restarted after lost nodes."""
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Policy:
+    """When a step that failed in one way is started again.
+
+    Attributes:
+        times: how often at most; None for no limit in count.
+        budget_seconds: how long after the step's first failure of this kind; None for no limit in time.
+        longest_wait_seconds: waits grow at random up to this.
+        words: what happened, for people.
+    """
+
+    times: int | None
+    budget_seconds: float | None
+    longest_wait_seconds: float
+    words: str
+
+
+POLICIES: dict[Failure, Policy] = {
+    "crashed": Policy(
+        times=3,
+        budget_seconds=None,
+        longest_wait_seconds=60.0,
+        words="the worker process of this step died (killed from outside, crashed, or ended by the kernel for lack of "
+        "memory)",
+    ),
+    "out_of_memory": Policy(
+        times=1,
+        budget_seconds=None,
+        longest_wait_seconds=60.0,
+        words="the machine ran out of memory and the worker of this step was ended",
+    ),
+    "node_lost": Policy(
+        times=None,
+        budget_seconds=6 * 3600.0,
+        longest_wait_seconds=60.0,
+        words="the node that ran this step was lost",
+    ),
+    "storage": Policy(
+        times=None,
+        budget_seconds=3600.0,
+        longest_wait_seconds=120.0,
+        words="the store does not answer, or asks for patience",
+    ),
+    "exception": Policy(times=0, budget_seconds=None, longest_wait_seconds=60.0, words="the step's function raised"),
+}
+
+CALL_BUDGET_SECONDS = 120.0
+"""How long one call to an object store is tried again before it counts as a failure of class `storage`."""
 
 
 def storage_retrying() -> Any:
@@ -23,7 +73,7 @@ def storage_retrying() -> Any:
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(is_passing),
         wait=tenacity.wait_random_exponential(multiplier=0.2, max=20),
-        stop=tenacity.stop_after_delay(120),
+        stop=tenacity.stop_after_delay(CALL_BUDGET_SECONDS),
         reraise=True,
     )
 
@@ -34,49 +84,49 @@ def is_passing(error: BaseException) -> bool:
         error, FileNotFoundError | FileExistsError | PermissionError | IsADirectoryError | NotADirectoryError
     ):
         return False
-    code = getattr(error, "code", None) or getattr(error, "status", None)
-    try:
-        number = int(code)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    number = _http_status(error)
+    if number is None:
         return isinstance(error, ConnectionError | TimeoutError)
     return number == 429 or 500 <= number < 600
 
 
+def classify(error: BaseException, *, own: bool) -> Failure:
+    """The kind of an exception that ended an attempt; `own` where the step's function raised it.
+
+    A step's connections may be to anything, so only an answer of 429 or 5xx from somewhere counts as a store's there.
+    """
+    return "storage" if is_passing(error) and not (own and _http_status(error) is None) else "exception"
+
+
+def _http_status(error: BaseException) -> int | None:
+    code = getattr(error, "code", None) or getattr(error, "status", None)
+    return int(code) if isinstance(code, int | str) and str(code).isdigit() else None
+
+
 @dataclasses.dataclass(kw_only=True)
 class Restarts:
-    """The restarts of one step in one run."""
+    """The restarts of one step in one run; `retries` is what the step says of its exceptions."""
 
-    started: float = dataclasses.field(default_factory=time.monotonic)
-    crashes: int = 0
-    losses: int = 0
+    retries: int = 0
+    counts: dict[Failure, int] = dataclasses.field(default_factory=dict)
+    since: dict[Failure, float] = dataclasses.field(default_factory=dict)
 
-    def delay(self, loss: Loss) -> float | None:
+    def delay(self, failure: Failure) -> float | None:
         """Seconds to wait before the next start, None when this step is given up."""
         import tenacity
 
-        if loss == "node_lost":
-            self.losses += 1
-        else:
-            self.crashes += 1
+        policy = POLICIES[failure]
+        times = self.retries if failure == "exception" else policy.times
+        self.counts[failure] = self.counts.get(failure, 0) + 1
         state = tenacity.RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
-        state.attempt_number = self.losses if loss == "node_lost" else self.crashes
-        state.start_time = self.started
+        state.attempt_number = self.counts[failure]
+        state.start_time = self.since.setdefault(failure, time.monotonic())
         state.outcome_timestamp = time.monotonic()
-        stop = (
-            tenacity.stop_after_delay(BUDGET_SECONDS)
-            if loss == "node_lost"
-            else tenacity.stop_after_attempt(CRASHES + 1)
-        )
-        if stop(state):
+        limits = []
+        if times is not None:
+            limits.append(tenacity.stop_after_attempt(times + 1))
+        if policy.budget_seconds is not None:
+            limits.append(tenacity.stop_after_delay(policy.budget_seconds))
+        if tenacity.stop_any(*limits)(state):
             return None
-        return float(tenacity.wait_random_exponential(multiplier=0.5, max=60)(state))
-
-
-def loss_in_words(loss: Loss) -> str:
-    if loss == "out_of_memory":
-        return "the machine ran out of memory and the worker of this step was ended"
-    if loss == "node_lost":
-        return "the node that ran this step was lost"
-    return (
-        "the worker process of this step died (killed from outside, crashed, or ended by the kernel for lack of memory)"
-    )
+        return float(tenacity.wait_random_exponential(multiplier=0.5, max=policy.longest_wait_seconds)(state))

@@ -115,7 +115,6 @@ def run_experiment(
             backend,
             tell,
             provenance=provenance,
-            started_id=run_id,
             fail_fast=options.fail_fast,
             max_parallel=1 if options.inline else options.max_parallel,
         )

@@ -1,7 +1,9 @@
 """A plan, run: steps start as their inputs are committed and the machine allows.
 
 The driver waits on messages of the workers and never looks into the store to learn how they are. A failing step stops
-its dependents and nothing else. A step whose content key turns out to have an artifact is not run (early cutoff).
+its dependents and nothing else. A step whose content key turns out to have an artifact is not run (early cutoff). A
+step that another driver runs occupies no worker here: where the cluster leads to its process the driver listens to
+that, else it looks at the lease now and then.
 """
 
 import dataclasses
@@ -9,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from executor.assignment import task_for
 from executor.errors import MarinadeError
 from executor.events import (
     Event,
@@ -21,15 +24,18 @@ from executor.events import (
     StepWaiting,
 )
 from executor.external import is_raw
+from executor.lease import Holder, Watch
 from executor.planner import Prepared
+from executor.ready import Ready
 from executor.record import MilestoneRecord, Record
 from executor.resources import Capacity
-from executor.retry import Loss, Restarts, loss_in_words
+from executor.retry import POLICIES, Failure, Restarts
 from executor.step import Resources
-from executor.store import IndexEntry, address_of, now
-from executor.task import Answer, Message, Progress, Published, Started, Task, Waiting
+from executor.store import IndexEntry, now
+from executor.task import Answer, Message, Progress, Published, Started, Task
 
-Deliver = Callable[[str, Message | Loss], None]
+Deliver = Callable[[str, Message | Failure], None]
+_WATCH_SECONDS = 0.5
 
 
 class Backend(Protocol):
@@ -40,8 +46,12 @@ class Backend(Protocol):
 
     def start(self, name: str, task: Task, resources: Resources) -> None: ...
 
+    def attach(self, name: str, holder: Holder) -> bool:
+        """Listen to a step that another driver started; False where nothing leads to its process."""
+        ...
+
     def wait(self, timeout_seconds: float | None, deliver: Deliver) -> None:
-        """Wait for the next messages (or the time limit) and deliver them."""
+        """Wait for the next messages (or the time limit) and deliver them; a failure is a worker that is gone."""
         ...
 
     def stop(self, deliver: Deliver) -> None:
@@ -59,37 +69,37 @@ class Scheduler:
         listener: Callable[[Event], None],
         *,
         provenance: dict[str, Any],
-        started_id: str,
         fail_fast: bool = False,
         max_parallel: int | None = None,
     ) -> None:
         self.prepared, self.backend, self.listener = prepared, backend, listener
         self.graph, self.results, self.store = prepared.graph, prepared.results, prepared.results.store
-        self.provenance, self.started_id, self.fail_fast = provenance, started_id, fail_fast
-        self.max_parallel = max_parallel
-        self.planned = {step.name: step for step in prepared.plan.steps}
+        self.planned = prepared.planned
+        self.provenance, self.fail_fast, self.max_parallel = provenance, fail_fast, max_parallel
         self.outcomes: dict[str, StepOutcome] = {}
-        self.ready: list[str] = []
+        self.ready = Ready(self.planned)
+        self.pending: dict[str, set[str]] = {}
         self.running: dict[str, Resources] = {}
+        self.attached: set[str] = set()
         self.attempts: dict[str, Started] = {}
         self.restarts: dict[str, Restarts] = {}
-        self.retry_at: dict[str, float] = {}
+        self.watches: dict[str, Watch] = {}
+        self.told: dict[str, Holder] = {}
+        self.later: dict[str, float] = {}
         self.interrupted = False
-        self.order = {name: number for number, name in enumerate(self.planned)}
-        self.pending: dict[str, set[str]] = {}
 
     def run(self) -> dict[str, StepOutcome]:
         try:
             self._begin()
-            while self.ready or self.running or self.retry_at:
+            while self.ready or self.running or self.later:
                 self._dispatch()
-                if not self.running and not self.retry_at:
+                if not self.running and not self.later:
                     break
-                self.backend.wait(self._until_retry(), self._deliver)
-                self._release_retries()
+                self.backend.wait(self._until_later(), self._deliver)
+                self._release_later()
                 if self.fail_fast and any(outcome.status == "failed" for outcome in self.outcomes.values()):
                     self.ready.clear()
-                    self.retry_at.clear()
+                    self.later.clear()
                     self.backend.stop(self._deliver)
                     break
         except KeyboardInterrupt:
@@ -105,6 +115,7 @@ class Scheduler:
             record = self.results.of(name).record
             assert record is not None
             entry = IndexEntry(content_key=record.content_key, address=record.address)
+            self.store.enter_content(entry)
             self.store.enter(self.graph.keys[name], entry)
         for name, step in self.planned.items():
             if step.action == "reuse" or is_raw(step.step):
@@ -148,62 +159,44 @@ class Scheduler:
 
     def _done(self, name: str) -> None:
         for consumer in self.graph.consumers[name]:
-            waiting = self.pending.get(consumer)
-            if waiting is not None and name in waiting:
-                waiting.discard(name)
-                if not waiting:
-                    self._make_ready(consumer)
+            self._satisfied(consumer, name)
+
+    def _satisfied(self, consumer: str, name: str) -> None:
+        waiting = self.pending.get(consumer)
+        if waiting is not None and name in waiting:
+            waiting.discard(name)
+            if not waiting:
+                self._make_ready(consumer)
 
     def _make_ready(self, name: str) -> None:
-        self.ready.append(name)
+        self.ready.add(name, self.planned[name].step.resources)
 
     def _dispatch(self) -> None:
-        """Start what is ready, in the plan's order, as far as there is room; what needs no worker is done at once."""
-        waiting: list[str] = []
-        while self.ready:
-            self.ready.sort(key=self.order.__getitem__)
-            name = self.ready.pop(0)
+        """Start what is ready, as far as there is room; what needs no worker is done at once."""
+        while (name := self.ready.next(self.running.values(), self.backend.capacity, self.max_parallel)) is not None:
             try:
-                if self._already_there(name):
-                    continue
-                resources = self.planned[name].step.resources
-                if not self._fits(resources):
-                    waiting.append(name)
-                    continue
-                task = self._task(name, resources)
+                if not self._already_there(name) and not self._runs_elsewhere(name):
+                    self._start(name)
             except Exception as error:
                 self._fail(name, Answer(status="failed", error=_naming(name, error)))
-                continue
-            self.running[name] = resources
-            self.backend.start(name, task, resources)
-        self.ready = waiting
-
-    def _cost(self, resources: Resources) -> int:
-        return min(max(resources.cpus, 0), self.backend.capacity.cpus)
-
-    def _fits(self, resources: Resources) -> bool:
-        if self.max_parallel is not None and len(self.running) >= self.max_parallel:
-            return False
-        capacity = self.backend.capacity
-        cpus = sum(self._cost(other) for other in self.running.values()) + self._cost(resources)
-        gpus = sum(other.gpus for other in self.running.values()) + resources.gpus
-        return not self.running or (cpus <= capacity.cpus and gpus <= capacity.gpus)
 
     def _already_there(self, name: str) -> bool:
-        """Early cutoff: with its inputs known, the step may have an artifact."""
+        """Early cutoff: with its inputs known, the step may have an artifact; or another driver made it meanwhile."""
         step, result = self.planned[name], self.results.of(name)
-        if step.content_key or name in self.prepared.forced or name in self.restarts:
+        if name not in self.watches and (step.content_key or name in self.prepared.forced or name in self.restarts):
             return False
         key = self.results.content_key(name)
         record = self.store.find_content(name, key)
+        if record is not None and record.attempt in self.prepared.superseded.get(name, ()):
+            return False
         if self.prepared.wanted[name]:
-            result.milestones = self.store.milestones(record.address if record else address_of(name, key))
+            result.milestones = self.store.milestones(self._address(name, key))
             if not set(self.prepared.wanted[name]) <= set(result.milestones):
                 return False
         if record is None and (step.stop_at is None or not self.prepared.wanted[name]):
             return False
         if record is not None and self.store.absent(record):
-            self.prepared.superseded[name] = record.attempt
+            self.prepared.superseded[name] = (record.attempt,)
             return False
         result.record = record
         if record is not None:
@@ -211,47 +204,46 @@ class Scheduler:
         self._reuse(name)
         return True
 
-    def _task(self, name: str, resources: Resources) -> Task:
-        step, key = self.planned[name].step, self.results.content_key(name)
-        raw = [(self.graph.steps[ref.step], self.results.of(ref.step).raw) for ref in self.graph.inputs[name]]
-        parts: dict[str, str] = {}
-        for consumer in self.graph.consumers[name]:
-            if consumer in self.planned:
-                parts |= {ref.part: consumer for ref in self.graph.inputs[consumer] if ref.step == name and ref.part}
-        return Task(
-            name=name,
-            function=step.function,
-            config=self.results.resolved_config(name),
-            payload=self.graph.payloads[name],
-            recipe_key=self.graph.keys[name],
-            content_key=key,
-            address=address_of(name, key),
-            prefix=self.store.prefix,
-            opaque=step.digest == "opaque",
-            things=self.graph.things[name],
-            code=dict(self.graph.code[name].fingerprints),
-            inputs=self.results.input_records(name),
-            execution_only=self.graph.execution_only[name],
-            outside=self.graph.outside[name],
-            raw=tuple((source, data) for source, data in raw if data is not None),
-            parts=parts,
-            secrets=self.graph.secrets[name],
-            stop_at=self.planned[name].stop_at,
-            milestones=self.prepared.wanted[name],
-            superseded=self.prepared.superseded.get(name, ""),
-            not_before=self.started_id if name in self.prepared.forced else "",
-            resources=_plain(resources),
-            provenance=self.provenance,
-        )
+    def _address(self, name: str, content_key: str) -> str:
+        return self.store.addresses({name: content_key})[name]
 
-    def _deliver(self, name: str, message: Message | Loss) -> None:
+    def _runs_elsewhere(self, name: str) -> bool:
+        """Whether somebody else is at this work: then listen to it, or come back to it later."""
+        if name not in self.watches:
+            if self.planned[name].action != "wait":
+                return False
+            self.watches[name] = Watch(self.store, self.results.content_key(name))
+        holder = self.watches[name].look()
+        if holder is None:
+            return False
+        if self.backend.attach(name, holder):
+            self.attached.add(name)
+            self.running[name] = Resources(cpus=0)
+            return True
+        if self.told.get(name) != holder:
+            self.told[name] = holder
+            reason = f"running elsewhere (host {holder.host}, process {holder.pid}, attempt {holder.attempt})"
+            self.listener(StepWaiting(name=name, reason=reason))
+        self.later[name] = time.monotonic() + _WATCH_SECONDS
+        return True
+
+    def _start(self, name: str) -> None:
+        key, resources = self.results.content_key(name), self.planned[name].step.resources
+        address = self.planned[name].address or self._address(name, key)
+        if name in self.prepared.forced and name not in self.prepared.superseded:
+            attempts = self.store.attempts(address)
+            self.prepared.superseded[name] = tuple(attempt.attempt for attempt in attempts)
+        after = self.watches[name].number if name in self.watches else 0
+        task = task_for(self.prepared, name, address, self.provenance, lease_after=after)
+        self.running[name] = resources
+        self.backend.start(name, task, resources)
+
+    def _deliver(self, name: str, message: Message | Failure) -> None:
         if isinstance(message, str):
             self._lost(name, message)
         elif isinstance(message, Started):
             self.attempts[name] = message
             self.listener(StepStarted(name=name, attempt=message.attempt, host=message.host, pid=message.pid))
-        elif isinstance(message, Waiting):
-            self.listener(StepWaiting(name=name, reason=message.reason))
         elif isinstance(message, Progress):
             progress = dataclasses.asdict(message)
             self.listener(StepProgress(name=name, **progress))
@@ -265,22 +257,30 @@ class Scheduler:
         result = self.results.of(name)
         result.milestones[record.at] = record
         for consumer in self.graph.consumers[name]:
-            waiting = self.pending.get(consumer, set())
             references = [ref for ref in self.graph.inputs[consumer] if ref.step == name]
-            if name in waiting and all(ref.at is not None and ref.at in result.milestones for ref in references):
-                waiting.discard(name)
-                if not waiting:
-                    self._make_ready(consumer)
+            if all(ref.at is not None and ref.at in result.milestones for ref in references):
+                self._satisfied(consumer, name)
 
     def _answered(self, name: str, answer: Answer) -> None:
         self.running.pop(name, None)
-        result = self.results.of(name)
-        if answer.status == "lease_lost":
+        was_attached = name in self.attached
+        self.attached.discard(name)
+        if answer.status == "held":
+            self.watches.setdefault(name, Watch(self.store, self.results.content_key(name)))
             self._make_ready(name)
-            return
-        if answer.status not in ("succeeded", "reused", "stopped_at_milestone"):
+        elif answer.status == "lease_lost" or (
+            was_attached and answer.status == "interrupted" and not self.interrupted
+        ):
+            self._make_ready(name)
+        elif answer.status == "failed" and self._again(name, answer.failure, answer.error, answer.log):
+            pass
+        elif not _is_end(answer):
             self._fail(name, answer)
-            return
+        else:
+            self._succeed(name, answer)
+
+    def _succeed(self, name: str, answer: Answer) -> None:
+        result = self.results.of(name)
         if answer.record:
             result.record = Record.from_json(answer.record)
         elif result.record is not None and result.record.content_key != self.results.content_key(name):
@@ -308,6 +308,16 @@ class Scheduler:
             )
         )
         self._done(name)
+
+    def _again(self, name: str, failure: Failure, error: str, log: str) -> bool:
+        """Whether a failed step is to be started again by itself; then it is, after a while."""
+        restarts = self.restarts.setdefault(name, Restarts(retries=self.planned[name].step.retries))
+        delay = None if self.interrupted else restarts.delay(failure)
+        if delay is None:
+            return False
+        self.later[name] = time.monotonic() + delay
+        self.listener(StepFailed(name=name, error=f"{error}; starting it again", log=log, retrying=True))
+        return True
 
     def _fail(self, name: str, answer: Answer) -> None:
         self.outcomes[name] = StepOutcome(
@@ -341,16 +351,14 @@ class Scheduler:
         except MarinadeError:
             return ""
 
-    def _lost(self, name: str, loss: Loss) -> None:
+    def _lost(self, name: str, failure: Failure) -> None:
         """The worker of a step is gone: start the step again, or give it up and say so in its record."""
         self.running.pop(name, None)
+        self.attached.discard(name)
         started = self.attempts.get(name)
         log = f"{self.store.log_dir(started.address, started.attempt)}/log.txt" if started else ""
-        error = f"step {name}: {loss_in_words(loss)}"
-        delay = self.restarts.setdefault(name, Restarts()).delay(loss)
-        if delay is not None and not self.interrupted:
-            self.retry_at[name] = time.monotonic() + delay
-            self.listener(StepFailed(name=name, error=f"{error}; starting it again", log=log, retrying=True))
+        error = f"step {name}: {POLICIES[failure].words}"
+        if self._again(name, failure, error, log):
             return
         log_tail = ""
         if started is not None:
@@ -372,14 +380,14 @@ class Scheduler:
             ),
         )
 
-    def _until_retry(self) -> float | None:
-        return max(0.0, min(self.retry_at.values()) - time.monotonic()) if self.retry_at else None
+    def _until_later(self) -> float | None:
+        return max(0.0, min(self.later.values()) - time.monotonic()) if self.later else None
 
-    def _release_retries(self) -> None:
-        for name, moment in list(self.retry_at.items()):
-            if moment <= time.monotonic():
-                del self.retry_at[name]
-                self._make_ready(name)
+    def _release_later(self) -> None:
+        moment = time.monotonic()
+        for name in [name for name, due in self.later.items() if due <= moment]:
+            del self.later[name]
+            self._make_ready(name)
 
     def _not_run(self, name: str) -> StepOutcome:
         step = self.planned[name]
@@ -397,11 +405,11 @@ class Scheduler:
         return StepOutcome(name=name, status="interrupted" if name in self.running else "not_run", error=reason)
 
 
+def _is_end(answer: Answer) -> bool:
+    """Whether the step has what was asked of it."""
+    return answer.status in ("succeeded", "reused", "stopped_at_milestone")
+
+
 def _naming(name: str, error: Exception) -> str:
     text = str(error) or type(error).__name__
     return text if name in text else f"step {name}: {text}"
-
-
-def _plain(resources: Resources) -> dict[str, Any]:
-    found = {field.name: getattr(resources, field.name) for field in dataclasses.fields(resources)}
-    return {**found, "environment": dict(resources.environment)}

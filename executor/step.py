@@ -75,6 +75,7 @@ class Step:
         digest: `files` hashes what was written; `opaque` lets the attempt's identity stand for it (checkpoints
             whose bytes differ between equal runs).
         resources: what an attempt needs to run.
+        retries: how often the step is started again after its function raised; never part of a key.
         amends: the step this one amends (a declared change to a run, forking from a milestone of it), for `diff`
             and lineage; the dependency itself stands in the config.
     """
@@ -87,6 +88,7 @@ class Step:
     version: str = ""
     digest: Literal["files", "opaque"] = "files"
     resources: Resources = Resources()
+    retries: int = 0
     amends: "Step | None" = None
 
     def __truediv__(self, part: str) -> Output:

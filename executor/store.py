@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from executor.errors import StoreError
+from executor.failpoints import reached
 from executor.files import FileInfo, open_files
 from executor.record import MilestoneRecord, Record, RunRecord, files_under
 from executor.secrets import redact
@@ -123,13 +124,12 @@ class Store:
         return json.loads(data) if data is not None else {}
 
     def commit(self, record: Record) -> None:
-        """Make this attempt the artifact: its own record, then the record that counts, then the index."""
+        """Make this attempt, which is on record, the artifact: the record that counts, then the index."""
         assert record.finished
-        self.write_attempt(record)
         self.files.write(f"{record.address}/.step/record.json", _bytes(record.to_json()))
-        entry = IndexEntry(content_key=record.content_key, address=record.address)
-        self.enter_content(entry)
-        self.enter(record.recipe_key, entry)
+        reached("record-written")
+        self.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=record.address))
+        reached("recipe-indexed")
 
     def log(self, address: str, attempt: str) -> str:
         data = self.files.read(f"{address}/.step/attempts/{attempt}/log.txt")
@@ -188,9 +188,11 @@ class Store:
         """The finished artifact of a content key, under whatever name."""
         return self.find_contents({name: content_key})[name]
 
-    def find_contents(self, wanted: dict[str, str]) -> dict[str, Record | None]:
-        """The same for several steps at once: name -> content key."""
-        addresses = self.addresses(wanted)
+    def find_contents(
+        self, wanted: dict[str, str], addresses: dict[str, str] | None = None
+    ) -> dict[str, Record | None]:
+        """The same for several steps at once: name -> content key (and their addresses, where these are known)."""
+        addresses = addresses or self.addresses(wanted)
         records = self.records(addresses.values())
         return {name: checked(records[addresses[name]], key) for name, key in wanted.items()}
 

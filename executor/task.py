@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from executor.external import RawData
 from executor.record import InputRecord
+from executor.retry import Failure
 from executor.step import Step
 
 
@@ -20,8 +21,9 @@ class Task:
         code: fingerprints the plan saw; the worker must see the same.
         raw: external and adopted inputs as the plan saw them, looked at again when the step commits.
         parts: parts of the output that other steps read -> one of them.
-        superseded: attempt that does not count as a result (forced, or its files are missing).
-        not_before: earlier attempts older than this id are not resumed from (a forced step starts afresh).
+        superseded: attempts that do not count as a result (the step is forced, or their files are missing).
+        afresh: superseded attempts are not resumed from either, nor do their milestones count (a forced step).
+        lease_after: a lease up to this number may be taken from a holder that seems alive: its beat stood still.
     """
 
     name: str
@@ -43,13 +45,16 @@ class Task:
     secrets: tuple[str, ...] = ()
     stop_at: int | None = None
     milestones: tuple[int, ...] = ()
-    superseded: str = ""
-    not_before: str = ""
+    superseded: tuple[str, ...] = ()
+    afresh: bool = False
+    lease_after: int = 0
     resources: dict[str, Any] = dataclasses.field(default_factory=dict)
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-AnswerStatus = Literal["succeeded", "reused", "stopped_at_milestone", "failed", "halted", "interrupted", "lease_lost"]
+AnswerStatus = Literal[
+    "succeeded", "reused", "stopped_at_milestone", "failed", "halted", "interrupted", "lease_lost", "held"
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +62,9 @@ class Answer:
     """How an attempt ended.
 
     Attributes:
+        status: `held` when somebody else has the lease: nothing was begun.
         record: JSON of the record that counts now; empty when the step has no finished artifact.
+        failure: the kind of failure, which decides whether the step is started again.
         error: one line or a few, for people; `traceback` has the rest.
         log: where the log lies; log_tail: its last lines.
     """
@@ -66,6 +73,7 @@ class Answer:
     attempt: str = ""
     address: str = ""
     record: str = ""
+    failure: Failure = "exception"
     error: str = ""
     traceback: str = ""
     log: str = ""
@@ -83,11 +91,6 @@ class Started:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Waiting:
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
     done: float
     total: float
@@ -102,5 +105,5 @@ class Published:
     record: str
 
 
-Message = Started | Waiting | Progress | Published | Answer
+Message = Started | Progress | Published | Answer
 """What a worker sends to the driver, an Answer last."""

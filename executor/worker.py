@@ -1,14 +1,14 @@
 """The process that runs steps, one at a time, for as long as their environment stays the same.
 
-The step's function runs in a thread of its own; the main one hands its messages to the driver, and can stop it or, if
-it does not let itself be stopped, record that and end. The process ends with its driver, also when the driver was
-killed without a word.
+The step's function runs in a thread of its own; the others tell drivers what it says, and can stop it or, if it does
+not let itself be stopped, record that and end. On one machine the process ends with its driver, also when the driver
+was killed without a word. On a cluster it outlives it: the step goes on under its lease, the next driver finds the
+process by its name and listens, and when no driver has been heard of for a while and no step runs, it ends.
 """
 
 import contextlib
 import os
 import pickle
-import queue
 import select
 import signal
 import sys
@@ -16,65 +16,93 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from typing import Literal
 
 from executor.attempt import run_task
 from executor.capture import log_to_stderr
 from executor.control import Control
+from executor.messages import Messages
 from executor.processes import Process, children, is_alive, machine, start_time
 from executor.secrets import redact
 from executor.task import Answer, Message, Task
 
+DRIVER_SECONDS = 90.0
+"""A driver that has not been heard of for so long counts as gone; drivers call every fifth of it."""
+
 
 class Worker:
-    """Lives in a worker process; the driver calls it from outside.
+    """Lives in a worker process; drivers call it from outside.
 
-    `modules` are recipes that lie outside of any package: module name -> file. `owned` when the Ray that this worker
-    belongs to is the driver's own and has to end with it, too.
+    `modules` are recipes that lie outside of any package: module name -> file. `name` is what a cluster knows this
+    process by, empty on a Ray of the driver's own, which has to end with it (`beside`: this process's siblings, too).
     """
 
-    def __init__(self, sys_path: list[str], modules: dict[str, str], driver: Process, owned: bool) -> None:
+    def __init__(self, sys_path: list[str], modules: dict[str, str], driver: Process, name: str, owned: bool) -> None:
         for folder in sys_path:
             if folder not in sys.path:
                 sys.path.append(folder)
         from executor.recipe import load_module
 
-        for name, file in modules.items():
-            load_module(name, file)
+        for module, file in modules.items():
+            load_module(module, file)
+        self._name = name
         self._control: Control | None = None
+        self._messages: Messages | None = None
+        self._heard: dict[str, float] = {"": time.monotonic()}
         log_to_stderr()
-        beside = [(pid, start_time(pid)) for pid in children(os.getppid())] if owned else []
-        threading.Thread(target=_end_with, args=(driver, beside), daemon=True, name="driver watch").start()
+        if name:
+            watch, arguments = self._end_when_forgotten, ()
+        else:
+            beside = [(pid, start_time(pid)) for pid in children(os.getppid())] if owned else []
+            watch, arguments = _end_with, (driver, beside)
+        threading.Thread(target=watch, args=arguments, daemon=True, name="driver watch").start()
 
     def run(self, payload: bytes) -> Iterator[Message]:
         """Run one step; its messages, an answer last."""
-        messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        messages = self._messages = Messages()
         control = self._control = Control()
 
         def work() -> None:
             try:
                 task: Task = pickle.loads(payload)
-                answer = run_task(task, messages.put, control, descriptors=True)
+                answer = run_task(task, messages.put, control, descriptors=True, worker=self._name)
             except BaseException as error:  # whatever it is, the driver has to hear of it
                 answer = Answer(status="failed", error=redact(repr(error)), traceback=redact(traceback.format_exc()))
             control.finished()
             messages.put(answer)
 
-        thread = threading.Thread(target=work, daemon=True, name="step")
-        thread.start()
-        while True:
-            message = messages.get()
-            yield message
-            if isinstance(message, Answer):
-                break
-        thread.join()
-        self._control = None
+        threading.Thread(target=work, daemon=True, name="step").start()
+        yield from messages.listen()
 
-    def stop(self, seconds: float) -> bool:
-        """Stop what runs; False when it had to be abandoned."""
+    def follow(self) -> Iterator[Message]:
+        """The messages of the step that another driver started; nothing where there is none."""
+        if self._messages is not None:
+            yield from self._messages.listen()
+
+    def here(self, driver: str) -> None:
+        """A driver says that it is there."""
+        self._heard[driver] = time.monotonic()
+
+    def stop(self, driver: str, seconds: float) -> Literal["stopped", "abandoned", "left"]:
+        """Stop what runs, unless another driver is listening too."""
+        self._heard.pop(driver, None)
+        if any(self._is_there(other) for other in self._heard if other):
+            return "left"
         control = self._control
         stopped = control is None or control.stop_within(seconds)
         _end_children()
-        return stopped
+        return "stopped" if stopped else "abandoned"
+
+    def _is_there(self, driver: str) -> bool:
+        return time.monotonic() - self._heard[driver] < DRIVER_SECONDS
+
+    def _end_when_forgotten(self) -> None:
+        while True:
+            time.sleep(DRIVER_SECONDS / 20)
+            runs = self._messages is not None and not self._messages.ended
+            if not runs and not any(self._is_there(driver) for driver in list(self._heard)):
+                _end_children()
+                os._exit(0)
 
 
 def _end_with(driver: Process, beside: list[tuple[int, str | None]]) -> None:

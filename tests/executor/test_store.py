@@ -7,7 +7,7 @@ import pytest
 
 from executor.files import LocalFiles, normal_url, open_files
 from executor.record import FileRecord, Record, digest_of_files
-from executor.store import Store, address_of
+from executor.store import IndexEntry, Store, address_of
 
 
 def record(**changes) -> Record:
@@ -70,6 +70,7 @@ def test_only_a_finished_record_of_that_key_is_found(tmp_path):
     address = address_of("a", key)
     store.write_attempt(record(address=address, content_key=key, status="failed"))
     assert store.find_content("a", key) is None
+    store.enter_content(IndexEntry(content_key=key, address=address))
     store.commit(record(address=address, content_key=key))
     found = store.find_content("another name", key)
     assert found is not None and found.address == address
