@@ -82,10 +82,11 @@ RECIPE = """
         seconds: float = 0.0
 
     def build(settings: Settings):
-        text = Step("source", source, Config(lines=settings.lines))
-        training = Step("train", train, Training(data=text, seconds=settings.seconds), digest="opaque", code="pin")
-        early = Step("early", read, Reading(weights=training.at_step(2)))
-        late = Step("late", read, Reading(weights=training, also=early))
+        needs = Resources(environment={"TOY_WORKER": "1"} if os.environ.get("TOY_ONCE") else {})
+        text = Step("source", source, Config(lines=settings.lines), resources=needs)
+        training = Step("train", train, Training(data=text, seconds=settings.seconds), digest="opaque", code="pin", resources=needs)
+        early = Step("early", read, Reading(weights=training.at_step(2)), resources=needs)
+        late = Step("late", read, Reading(weights=training, also=early), resources=needs)
         return Experiment(targets=(late,))
 
     if __name__ == "__main__":

@@ -1,4 +1,3 @@
-
 """Several drivers on one prefix at once, and drivers and workers killed in the middle; inline, and on a real Ray.
 
 A worker killed with its driver alive is tried in tests/executor/test_ray.py, a full disk in tests/executor/test_run.py.
@@ -80,7 +79,7 @@ if _name and os.environ.get("TOY_WORKER"):
     else:
         os.environ["MARINADE_FAILPOINT"] = _name
 """
-"""A `sitecustomize`: the first worker process with the training step's environment gets the failpoint, no other."""
+"""A `sitecustomize`: the first worker process of a step gets the failpoint, no other."""
 
 
 @pytest.mark.fault("kill -9 of a Ray worker, at a failpoint")
@@ -90,11 +89,6 @@ if _name and os.environ.get("TOY_WORKER"):
 )
 def test_a_ray_worker_killed_there_is_replaced_and_the_run_completes(toy, name):
     """The driver sees it die, starts the step again in another, and ends well: one run, nothing finished repeated."""
-    recipe = toy.project.root / "toy_recipe.py"
-    text = recipe.read_text()
-    anchor = 'digest="opaque", code="pin"'
-    assert anchor in text
-    recipe.write_text(text.replace(anchor, anchor + ', resources=Resources(environment={"TOY_WORKER": "1"})'))
     folder = toy.project.root / "once"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(WORKER)
@@ -102,9 +96,11 @@ def test_a_ray_worker_killed_there_is_replaced_and_the_run_completes(toy, name):
     driver = toy.start("--json", PYTHONPATH=str(folder), TOY_FAILPOINT=name, TOY_ONCE=str(once))
     assert driver.wait(timeout=120) == 0
     assert once.exists(), "no worker came to the failpoint"
+    at, place = failpoints.NAMES.index(name), failpoints.NAMES.index
+    repeats = place("function-entered") < at < place("attempt-finished")
+    killed = "train" if name.startswith("milestone-") else "source"
     ran = [line.split()[0] for line in toy.calls()]
-    repeats = failpoints.NAMES.index("function-entered") < failpoints.NAMES.index(name)
-    repeats = repeats and failpoints.NAMES.index(name) < failpoints.NAMES.index("attempt-finished")
-    assert {one: ran.count(one) for one in set(ran)} == {"source": 1, "train": 1 + repeats, "early": 1, "late": 1}
+    assert {one: ran.count(one) - (repeats and one == killed) for one in ran} == dict.fromkeys(ran, 1)
+    assert len(toy.attempts(killed)) == (2 if place("attempt-recorded") <= at < place("attempt-finished") else 1)
     (run,) = toy.store.run_ids()
-    assert toy.store.run(run).outcome["train"]["status"] in ("succeeded", "reused")
+    assert {step["status"] for step in toy.store.run(run).outcome.values()} <= {"succeeded", "reused"}
