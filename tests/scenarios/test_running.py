@@ -81,7 +81,7 @@ CHILDREN = """
     def work(config, output):
         child = subprocess.Popen(["sh", "-c", "trap '' INT TERM; while true; do sleep 1; done"])
         put(f"{output}/a", str(child.pid))
-        put("begun", str(child.pid))
+        put("./begun", str(child.pid))
         time.sleep(600)  # in compiled code: no exception gets in until it returns
 
     @dataclasses.dataclass(frozen=True)
