@@ -3,6 +3,7 @@
 Values are compared as canonical JSON text, so that 1, 1.0 and true differ as they do in keys.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from executor.identity import canonical_json
@@ -18,13 +19,19 @@ def payload_changes(old: dict[str, Any], new: dict[str, Any]) -> tuple[Reason, .
         reasons.append(Reason(kind="code", path="function", old=old.get("function"), new=new.get("function")))
     if old.get("version", "") != new.get("version", ""):
         reasons.append(Reason(kind="version", path="version", old=old.get("version", ""), new=new.get("version", "")))
-    reasons += _code_changes(old.get("code", {}), new.get("code", {}))
+    reasons += _code_changes(code_of(old), code_of(new))
     before, after = flatten(old.get("config")), flatten(new.get("config"))
     for path in (*after, *(path for path in before if path not in after)):
         reason = _config_change(path, before.get(path, _ABSENT), after.get(path, _ABSENT))
         if reason is not None:
             reasons.append(reason)
     return tuple(reasons)
+
+
+def code_of(payload: Mapping[str, Any]) -> dict[str, str]:
+    """The code in a payload: functions -> fingerprints, and `packages.NAME` -> version."""
+    packages = payload.get("packages") or {}
+    return {**(payload.get("code") or {}), **{f"packages.{name}": version for name, version in packages.items()}}
 
 
 def code_drift(old: dict[str, str], new: dict[str, str]) -> tuple[str, ...]:

@@ -11,25 +11,48 @@ reached do not change it; a helper or constant two modules away does. What `@ide
 import dataclasses
 import functools
 import sys
-import sysconfig
+import types
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from executor import packages
 from executor.errors import IdentityError
-from executor.names import module_name, root_of_file
-from executor.syntax import Import, ModuleCode, Unit, parse_module, source_of
+from executor.names import module_name
+from executor.references import Import
+from executor.sources import ENGINE, Sources, is_installed
+from executor.syntax import FIELDS, ModuleCode, Unit, parse_module, source_of
 
-_ENGINE = Path(__file__).resolve().parent
 _parsed: dict[tuple[str, int, int], ModuleCode] = {}
+_Start = tuple[Literal["name", "values", "module"], str, str]
+"""Where a search starts: a name of a module, a class with values in a config (its fields are no code), a module."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Valued:
+    """A class of which values stand in a config: its methods are code, its fields are there as values."""
+
+    kind: type
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Code:
-    """What a step's function reaches: qualified name -> fingerprint, and where each unit stands."""
+    """What a step's function reaches.
 
-    fingerprints: dict[str, str]
+    Attributes:
+        units: qualified name -> fingerprint of its syntax.
+        places: where each unit stands.
+        packages: distribution that the step says it uses -> installed version.
+    """
+
+    units: dict[str, str]
     places: dict[str, tuple[Path, Unit]]
+    packages: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """All that can change: the units, and `packages.NAME` -> version."""
+        return {**self.units, **{f"packages.{name}": found for name, found in self.packages.items()}}
 
     @functools.cached_property
     def sources(self) -> dict[str, str]:
@@ -38,13 +61,42 @@ class Code:
 
 
 def reach(things: Iterable[Any]) -> Code:
-    """Everything of the project that these functions and classes reach."""
-    return _reach(tuple(_origin(thing) for thing in things if _has_source(thing)))
+    """Everything of the project that these functions, classes, `Valued` classes and modules reach by name.
+
+    A string is a distribution, by its canonical name.
+
+    Raises:
+        IdentityError: a file cannot be parsed, or a distribution is not installed.
+    """
+    starts: list[_Start] = []
+    used: dict[str, str] = {}
+    for thing in things:
+        if isinstance(thing, str):
+            used[thing] = packages.version(thing)
+        else:
+            starts += _starts(thing)
+    code = _reach(tuple(dict.fromkeys(starts)))
+    return dataclasses.replace(code, packages=dict(sorted(used.items()))) if used else code
 
 
 def forget() -> None:
     """Look at the files again (a worker lives longer than one plan)."""
     _reach.cache_clear()
+    packages.version.cache_clear()
+
+
+def _starts(thing: Any) -> list[_Start]:
+    if isinstance(thing, types.ModuleType):
+        return [("module", thing.__name__, "")]
+    if isinstance(thing, Valued):
+        kinds = [thing.kind, *(base for base in thing.kind.__mro__[1:] if not _is_foreign(base))]
+        return [("values", kind.__module__, kind.__qualname__) for kind in kinds if _has_source(kind)]
+    found: list[_Start] = []
+    while thing is not None:  # a decorated function, and what it wraps
+        if _has_source(thing):
+            found.append(("name", thing.__module__, thing.__qualname__.split(".")[0]))
+        thing = getattr(thing, "__wrapped__", None)
+    return found
 
 
 def _has_source(thing: Any) -> bool:
@@ -52,135 +104,140 @@ def _has_source(thing: Any) -> bool:
     return (getattr(module, "__file__", None) or "").endswith(".py")
 
 
-def _origin(thing: Any) -> tuple[str, str]:
-    while hasattr(thing, "__wrapped__"):
-        thing = thing.__wrapped__
-    return thing.__module__, thing.__qualname__.split(".")[0]
+def _is_foreign(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is None or is_installed(Path(file).resolve())
+
+
+def _files(module: str) -> list[Path]:
+    """The file of a loaded module, or a place in each folder of a package without `__init__.py`."""
+    loaded = sys.modules[module]
+    file = getattr(loaded, "__file__", None)
+    found = [Path(file)] if file else [Path(folder) / "__init__.py" for folder in loaded.__path__]
+    return [path for path in (path.resolve() for path in found) if not path.is_relative_to(ENGINE)]
 
 
 @functools.cache
-def _reach(origins: tuple[tuple[str, str], ...]) -> Code:
-    search = _Search(origins)
-    for module, name in origins:
-        search.symbol(module, name)
+def _reach(starts: tuple[_Start, ...]) -> Code:
+    search = _Search(starts)
+    for kind, module, name in starts:
+        if kind == "module":
+            search.whole(module)
+            for inner in search.sources.below(module):
+                search.whole(inner)
+        else:
+            search.symbol(module, name.split(".")[0])
     return search.run()
 
 
 class _Search:
     """A walk over names, without recursion into the code that it reads."""
 
-    def __init__(self, origins: tuple[tuple[str, str], ...]) -> None:
-        self.roots: dict[Path, None] = {}
-        installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
-        self.packages: set[str] = set()
-        for module, _ in origins:
-            file = Path(sys.modules[module].__file__ or "").resolve()
-            if file.is_relative_to(_ENGINE):
-                continue
-            root = root_of_file(file)
-            self.roots.setdefault(root)
-            if root in installed or any(root.is_relative_to(folder) for folder in installed):
-                self.packages.add(module_name(module).split(".")[0])
-        self.limited = {root for root in self.roots if any(root.is_relative_to(folder) for folder in installed)}
-        self.seen: set[tuple[str, str]] = set()
-        self.waiting: list[tuple[str, str]] = []
+    def __init__(self, starts: tuple[_Start, ...]) -> None:
+        modules = dict.fromkeys(module for _, module, _ in starts)
+        self.sources = Sources(file for module in modules for file in _files(module))
+        self.valued = {(module, f"{name}.{FIELDS}") for kind, module, name in starts if kind == "values"}
+        self.seen: set[tuple[str, str, tuple[str, ...]]] = set()
+        self.waiting: list[tuple[str, str, tuple[str, ...]]] = []
         self.places: dict[str, tuple[Path, Unit]] = {}
-
-    def symbol(self, module: str, name: str) -> None:
-        if (module, name) not in self.seen:
-            self.seen.add((module, name))
-            self.waiting.append((module, name))
 
     def run(self) -> Code:
         while self.waiting:
-            module, name = self.waiting.pop()
-            self._visit(module, name)
+            self._visit(*self.waiting.pop())
         names = sorted(self.places)
         return Code(
-            fingerprints={name: self.places[name][1].print for name in names},
+            units={name: self.places[name][1].print for name in names},
             places={name: self.places[name] for name in names},
         )
 
-    def _visit(self, module: str, name: str) -> None:
-        file = self._file(module)
+    def symbol(self, module: str, name: str, attributes: tuple[str, ...] = ()) -> None:
+        """A name of a module, with the attributes read from it: `sub.helper` of a package is ("sub", ("helper",))."""
+        if (module, name, attributes) not in self.seen:
+            self.seen.add((module, name, attributes))
+            self.waiting.append((module, name, attributes))
+
+    def whole(self, module: str) -> None:
+        """The module itself is handed on: all of it can be reached, and what a package offers from its modules."""
+        file = self.sources.file(module)
         if file is None:
             return
         code = _module_code(file, module)
+        for name in code.units:
+            self.symbol(module, name)
+        if file.name == "__init__.py":
+            for name in code.imports:
+                self.symbol(module, name)
+            for star in code.stars:
+                self.symbol(star, "*")
+
+    def _visit(self, module: str, name: str, attributes: tuple[str, ...]) -> None:
+        if name == "*":
+            return self.whole(module)
+        file = self.sources.file(module)
+        code = _module_code(file, module) if file is not None else None
+        if code is None or not code.defines(name):
+            return self._not_defined(module, code, name, attributes)
         stem = code.pins.get(name) or f"{module_name(module)}.{name}"
         for unit in code.units.get(name, ()):
-            self.places[stem + unit.name.removeprefix(name)] = (file, unit)
-            for first, *attributes in unit.globals:
-                self._name(module, first, tuple(attributes))
-            for target, attributes in unit.imports:
-                self._imported(target, attributes)
+            label = stem + unit.name.removeprefix(name)
+            if label in self.places or (module, unit.name) in self.valued:
+                continue
+            assert file is not None
+            self.places[label] = (file, unit)
+            for first, *rest in unit.globals:
+                self._name(module, code, first, tuple(rest))
+            for target, rest in unit.imports:
+                self._imported(target, rest)
         for target in code.imports.get(name, ()):
-            self._imported(target, ())
-        if name not in code.units and name not in code.imports:
-            for star in code.stars:
-                self.symbol(star, name)
-
-    def _name(self, module: str, name: str, attributes: tuple[str, ...]) -> None:
-        """A module-level name read by a unit of `module`."""
-        file = self._file(module)
-        assert file is not None
-        code = _module_code(file, module)
-        if name in code.units:
-            self.symbol(module, name)
-        for target in code.imports.get(name, ()):
+            if target == (module, name):  # `from . import name` in a package: its module of that name
+                target = (f"{module}.{name}", "")
             self._imported(target, attributes)
-        if name not in code.units and name not in code.imports:
-            for star in code.stars:
-                self.symbol(star, name)
+
+    def _name(self, module: str, code: ModuleCode, name: str, attributes: tuple[str, ...]) -> None:
+        """A module-level name read by a unit of `module`; most that it does not define are built in."""
+        if code.defines(name):
+            return self.symbol(module, name, attributes)
+        for other in self._starred(code, name):
+            self.symbol(other, name, attributes)
+
+    def _not_defined(self, module: str, code: ModuleCode | None, name: str, attributes: tuple[str, ...]) -> None:
+        """A name that others read from `module`: from a star import, one of its modules, or its `__getattr__`."""
+        starred = self._starred(code, name) if code is not None else []
+        for other in starred:
+            self.symbol(other, name, attributes)
+        if starred:
+            return
+        inner = f"{module}.{name}"
+        if self.sources.file(inner) is not None or self.sources.below(inner):
+            self._imported((inner, ""), attributes)
+        elif code is not None and "__getattr__" in code.units:
+            self.symbol(module, "__getattr__")
 
     def _imported(self, target: Import, attributes: tuple[str, ...]) -> None:
         module, attribute = target
         if attribute:
-            if self._file(f"{module}.{attribute}") is not None and not self._defines(module, attribute):
-                return self._imported((f"{module}.{attribute}", ""), attributes)
-            return self.symbol(module, attribute)
-        while attributes and not self._defines(module, attributes[0]):
-            if self._file(f"{module}.{attributes[0]}") is None:
-                break
-            module, attributes = f"{module}.{attributes[0]}", attributes[1:]
-        if attributes:
-            return self.symbol(module, attributes[0])
-        file = self._file(module)
-        if file is not None:  # the module itself is handed on: all of it can be reached
-            for name in _module_code(file, module).units:
-                self.symbol(module, name)
+            self.symbol(module, attribute, attributes)
+        elif attributes:
+            self.symbol(module, attributes[0], attributes[1:])
+        else:
+            self.whole(module)
 
-    def _defines(self, module: str, name: str) -> bool:
-        file = self._file(module)
-        if file is None:
-            return False
-        code = _module_code(file, module)
-        return name in code.units or name in code.imports
-
-    @functools.cache  # noqa: B019 - a search lives for one call
-    def _file(self, module: str) -> Path | None:
-        """The file of a project module, None for everything else."""
-        loaded = sys.modules.get(module)
-        if loaded is not None:
-            name = getattr(loaded, "__file__", None)
-            if name is None or not name.endswith(".py"):
-                return None
-            file = Path(name).resolve()
-            inside = [root for root in self.roots if file.is_relative_to(root)]
-            if not inside or file.is_relative_to(_ENGINE):
-                return None
-            if all(root in self.limited for root in inside) or "site-packages" in file.parts:
-                return file if module.split(".")[0] in self.packages else None
-            return (
-                None if any(part in (".venv", "node_modules") for part in file.relative_to(inside[0]).parts) else file
-            )
-        for root in self.roots:
-            if root in self.limited and module.split(".")[0] not in self.packages:
+    def _starred(self, code: ModuleCode, name: str) -> list[str]:
+        """Modules that define `name` among those imported with a star, also by way of others."""
+        found: list[str] = []
+        looked: set[str] = set()
+        waiting = list(code.stars)
+        while waiting:
+            module = waiting.pop()
+            file = self.sources.file(module)
+            if module in looked or file is None:
                 continue
-            base = root.joinpath(*module.split("."))
-            for file in (base.with_suffix(".py"), base / "__init__.py"):
-                if file.is_file() and not file.is_relative_to(_ENGINE):
-                    return file
-        return None
+            looked.add(module)
+            other = _module_code(file, module)
+            if other.defines(name):
+                found.append(module)
+            waiting += other.stars
+        return found
 
 
 def _module_code(file: Path, module: str) -> ModuleCode:

@@ -48,6 +48,8 @@ def readable(value: Any) -> Any:
         return value.get("shown") or _input(value["$input"])
     if "$dict" in value:
         return {_key(key): readable(item) for key, item in value["$dict"]}
+    if "$url" in value:
+        return value["$url"]
     if "$enum" in value and "value" in value:
         return f"{value['$enum']}({value['value']})"
     if len(value) == 1:

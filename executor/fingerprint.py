@@ -18,4 +18,5 @@ def fingerprint(value: Any) -> str:
         graph = Graph.of([found.step for found in encoder.inputs])
         for found in encoder.inputs:
             found.slot["key"] = graph.key_of(found.step)
-    return hash_json(without_names(encoded))
+        encoded = without_names(encoded)
+    return hash_json(encoded)

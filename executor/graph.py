@@ -11,11 +11,12 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from executor.code import Code, reach
+from executor.code import Code, Valued, reach
 from executor.errors import IdentityError, MarinadeError
 from executor.identity import Encoder, FoundInput, canonical_json, hash_json, without_names
 from executor.names import qualified_name
 from executor.step import Step
+from executor.uses import things_used
 
 _NAME = "letters, digits, dot, dash, underscore, and / between parts"
 
@@ -40,7 +41,7 @@ class Graph:
         payloads: name -> what its recipe key hashes.
         keys: name -> recipe key.
         code: name -> the code its function reaches.
-        things: name -> the function, and the classes and functions in its config, that the code is reached from.
+        things: name -> what the code is reached from: the function, classes and functions in the config, what it uses.
         outside: name -> functions and classes in execution-only fields; their source is recorded and counts nowhere.
         execution_only: name -> dotted path -> JSON of the fields that are in no key.
         secrets: name -> environment variables that hold its secrets.
@@ -78,6 +79,7 @@ class _Node:
     encoder: Encoder
     config: Any
     function: str
+    things: tuple[Any, ...]
 
 
 class _Builder:
@@ -100,14 +102,8 @@ class _Builder:
             step, name = node.step, node.step.name
             for found in node.encoder.inputs:
                 found.slot["key"] = keys[names[id(found.step)]]
-            origins_of_code = (step.function, *node.encoder.classes, *node.encoder.functions)
-            reached = reach(origins_of_code)
-            payload = {
-                "function": node.function,
-                "version": step.version,
-                "config": node.config,
-                "code": dict(reached.fingerprints) if step.code == "rerun" else {},
-            }
+            reached = reach(node.things)
+            payload = _payload(node, reached)
             key = hash_json(without_names(payload))
             names[id(step)] = name
             if name in steps:
@@ -121,7 +117,7 @@ class _Builder:
                 payload,
                 reached,
             )
-            things[name] = origins_of_code
+            things[name] = node.things
             inputs[name] = tuple(_reference(found) for found in node.encoder.inputs)
         consumers: dict[str, dict[str, None]] = {name: {} for name in steps}
         for name, references in inputs.items():
@@ -179,9 +175,26 @@ def _node(step: Step, origin: str) -> _Node:
     try:
         function = qualified_name(step.function, "function")
         config = encoder.encode(step.config)
+        used = things_used(step.uses)
     except IdentityError as error:
         raise IdentityError(f"step {step.name}: {error}") from error
-    return _Node(step=step, origin=origin, encoder=encoder, config=config, function=function)
+    things = (step.function, *map(Valued, encoder.classes), *encoder.functions, *used)
+    return _Node(step=step, origin=origin, encoder=encoder, config=config, function=function, things=things)
+
+
+def _payload(node: _Node, reached: Code) -> dict[str, Any]:
+    """What the recipe key hashes. `packages` is there only where there are any: a step without keeps its key."""
+    payload: dict[str, Any] = {
+        "function": node.function,
+        "version": node.step.version,
+        "config": node.config,
+        "code": {},
+    }
+    if node.step.code == "rerun":
+        payload["code"] = dict(reached.units)
+        if reached.packages:
+            payload["packages"] = dict(reached.packages)
+    return payload
 
 
 def _is_name(name: str) -> bool:

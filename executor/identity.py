@@ -17,19 +17,19 @@ import fractions
 import functools
 import hashlib
 import json
-import math
 import re
 import sys
 import types
 import uuid
 from collections.abc import Callable
+from math import isfinite
 from pathlib import PurePath
 from typing import Any
 
 from executor import typehints
 from executor.errors import IdentityError
 from executor.names import qualified_name
-from executor.secrets import Secret
+from executor.secrets import Secret, without_credentials
 from executor.step import BORN, EXECUTION, Milestone, Output, Step
 
 _LARGEST_ARRAY_BYTES = 1 << 20
@@ -89,23 +89,26 @@ class Encoder:
         self.secrets: dict[str, None] = {}
         self._outside_of_key = False
         self._open: set[int] = set()
+        self._type_names: dict[type, str] = {}
 
     def encode(self, value: Any, hint: Any = Any, path: str = "") -> Any:
         kind = type(value)
+        if kind is str:
+            if hint is not str and typehints.takes_input(hint):
+                raise IdentityError(
+                    f"{path or 'value'}: {value!r} is a plain string where an input belongs; raw inputs are steps: "
+                    'use external(url, digest="sha256:...") or adopt(url)'
+                )
+            return _url(value) if "://" in value else value
+        if value is None or kind is bool:
+            return value
         if isinstance(value, Step | Output | Milestone):
             return self._input(value, path)
-        if kind is str and typehints.takes_input(hint):
-            raise IdentityError(
-                f"{path or 'value'}: {value!r} is a plain string where an input belongs; raw inputs are steps: "
-                'use external(url, digest="sha256:...") or adopt(url)'
-            )
-        if value is None or kind is bool or kind is str:
-            return value
         hint = typehints.choose(hint, kind)
         if kind is int:
             return _float(value, path) if hint is float else value
         if kind is float:
-            return value if math.isfinite(value) else {"$float": repr(value)}
+            return value if isfinite(value) else {"$float": repr(value)}
         scalar = _SCALARS.get(kind)
         if scalar is not None:
             return scalar(value)
@@ -119,10 +122,7 @@ class Encoder:
 
     def _compound(self, value: Any, kind: type, hint: Any, path: str) -> Any:
         if kind is list or kind is tuple:
-            items = [
-                self.encode(item, typehints.item_hint(hint, number), _at(path, str(number)))
-                for number, item in enumerate(value)
-            ]
+            items = self._items(value, hint, path)
             decided = typehints.sequence_kind(hint) or kind
             return {"$tuple": items} if decided is tuple else items
         if kind is dict or kind is types.MappingProxyType:
@@ -151,6 +151,7 @@ class Encoder:
         if isinstance(value, PurePath):
             return {"$path": value.as_posix()}
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            self._collect(kind, self.classes)
             fields = {name: self.encode(getattr(value, name), Any, _at(path, name)) for name in kind._fields}  # type: ignore[attr-defined]
             return {"$type": qualified_name(kind, path), **fields}
         if isinstance(value, datetime.timezone):
@@ -170,6 +171,14 @@ class Encoder:
             "dataclasses, enums or module-level functions, or declare the field execution-only and plain"
         )
 
+    def _items(self, value: list[Any] | tuple[Any, ...], hint: Any, path: str) -> list[Any]:
+        each = typehints.each_item(hint)
+        encoded = []
+        for number, item in enumerate(value):
+            own = typehints.item_hint(hint, number) if each is None else each
+            encoded.append(item if _is_itself(item, own) else self.encode(item, own, _at(path, str(number))))
+        return encoded
+
     def _collect(self, thing: Any, counting: dict[Any, None]) -> None:
         (self.outside if self._outside_of_key else counting).setdefault(thing)
 
@@ -185,7 +194,10 @@ class Encoder:
     def _mapping(self, value: Any, hint: Any, path: str) -> Any:
         key_hint, item_hint = typehints.mapping_hints(hint)
         if all(type(key) is str and not key.startswith("$") for key in value):
-            return {key: self.encode(item, item_hint, _at(path, key)) for key, item in value.items()}
+            return {
+                key: item if _is_itself(item, item_hint) else self.encode(item, item_hint, _at(path, key))
+                for key, item in value.items()
+            }
         inputs = len(self.inputs)
         keys = [self.encode(key, key_hint, _at(path, repr(key))) for key in value]
         if len(self.inputs) > inputs:
@@ -208,30 +220,70 @@ class Encoder:
         if kind is Secret:
             self.secrets.setdefault(value.name)
             return {"$secret": value.name}
-        encoded: dict[str, Any] = {"$type": qualified_name(kind, path)}
+        type_name = self._type_names.get(kind)
+        if type_name is None:
+            type_name = self._type_names[kind] = qualified_name(kind, path)
+        encoded: dict[str, Any] = {"$type": type_name}
         self._collect(kind, self.classes)
         hints = typehints.field_hints(kind)
         for field in dataclasses.fields(value):
-            at = _at(path, field.name)
-            item = getattr(value, field.name, _MISSING)
+            name, hint, metadata = field.name, hints[field.name], field.metadata
+            item = getattr(value, name, _MISSING)
+            if not metadata and _is_itself(item, hint):
+                encoded[name] = item
+                continue
+            at = _at(path, name)
             if item is _MISSING:
                 raise IdentityError(f"{at}: the field has no value")
-            if field.metadata.get(EXECUTION):
+            if metadata.get(EXECUTION):
                 outside, self._outside_of_key = self._outside_of_key, True
-                self.execution_only[at] = self.encode(item, hints[field.name], at)
+                self.execution_only[at] = self.encode(item, hint, at)
                 self._outside_of_key = outside
-                continue
-            found = self.encode(item, hints[field.name], at)
-            if BORN in field.metadata:
-                born = Encoder().encode(field.metadata[BORN], hints[field.name], at)
-                if canonical_json(found) == canonical_json(born):
-                    continue
-            encoded[field.name] = found
+            elif BORN in metadata:
+                self._added(encoded, name, item, metadata[BORN], hint, at)
+            else:
+                encoded[name] = self.encode(item, hint, at)
         return encoded
+
+    def _added(self, encoded: dict[str, Any], name: str, item: Any, born: Any, hint: Any, at: str) -> None:
+        """A field that is not there at its born value: the code of what stands in it is none of the step's, either.
+
+        What is no identity stays: inputs of execution-only fields in it are pulled, its secrets are hidden in logs.
+        """
+        classes, functions = len(self.classes), len(self.functions)
+        found = self.encode(item, hint, at)
+        reference = Encoder()
+        before = reference.encode(born, hint, at)
+        if any(not one.execution_only for one in reference.inputs):
+            raise IdentityError(
+                f"{at}: added(born=...) holds an input; before the field existed nothing was read: write born=None"
+            )
+        if canonical_json(found) != canonical_json(before):
+            encoded[name] = found
+            return
+        for collected, count in ((self.classes, classes), (self.functions, functions)):
+            while len(collected) > count:
+                collected.popitem()
 
 
 def _at(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _is_itself(value: Any, hint: Any) -> bool:
+    """True for a number or text whose canonical form is the value, whatever stands around it; most leaves are."""
+    kind = type(value)
+    if kind is float:
+        return isfinite(value)
+    return kind is hint and (kind is int or kind is bool or (kind is str and "://" not in value))
+
+
+def _url(value: str) -> Any:
+    """A text with a URL in it. Credentials are written nowhere, and two texts that differ in them still differ."""
+    shown = without_credentials(value)
+    if shown == value:
+        return value
+    return {"$url": shown, "digest": hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()}
 
 
 def _float(value: int, path: str) -> float:

@@ -11,6 +11,7 @@ The first rule that holds decides; what none holds for was added or removed.
 
 from collections.abc import Collection, Iterator, Mapping
 
+from executor.changes import code_of
 from executor.fields import Change, field_changes
 from executor.side import Names, SideStep, inputs_first, payload_text
 
@@ -93,7 +94,7 @@ def own_changes(old: SideStep, new: SideStep, names_old: Names, names_new: Names
     if before.get("version", "") != after.get("version", ""):
         found.append(Change(kind="code", path="version", old=before.get("version"), new=after.get("version")))
     found += field_changes(before.get("config"), after.get("config"))
-    code_before, code_after = before.get("code") or {}, after.get("code") or {}
+    code_before, code_after = code_of(before), code_of(after)
     for name in sorted({*code_before, *code_after}):
         if code_before.get(name) != code_after.get(name):
             found.append(Change(kind="code", path=name, old=code_before.get(name), new=code_after.get(name)))

@@ -93,3 +93,12 @@ def root_of_file(file: Path) -> Path:
     while (folder / "__init__.py").exists():
         folder = folder.parent
     return folder
+
+
+def project_of_file(file: Path) -> Path:
+    """The nearest folder around a source file with `pyproject.toml` or `.git`, else that of its outermost package."""
+    root = root_of_file(file)
+    for folder in (root, *root.parents):
+        if (folder / "pyproject.toml").exists() or (folder / ".git").exists():
+            return folder
+    return root

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.errors import UsageError
-from executor.names import name_of_file, root_of_file
+from executor.names import name_of_file, project_of_file, root_of_file
 from executor.step import Experiment
 from executor.typehints import choose, field_hints, item_hint, mapping_hints
 
@@ -106,7 +106,7 @@ def _from_file(file: Path) -> Recipe:
     build = getattr(module, "build", None)
     if not callable(build):
         raise UsageError(f"{file}: no function build(settings) -> Experiment in it")
-    shown = _project_root(root)
+    shown = project_of_file(file)
     return Recipe(
         name=file.relative_to(shown).as_posix(),
         module=name,
@@ -115,13 +115,6 @@ def _from_file(file: Path) -> Recipe:
         is_loose=is_loose,
         build=typing.cast(Callable[[Any], Experiment], build),
     )
-
-
-def _project_root(folder: Path) -> Path:
-    for parent in (folder, *folder.parents):
-        if (parent / "pyproject.toml").exists():
-            return parent
-    return folder
 
 
 def load_module(name: str, file: str) -> Any:

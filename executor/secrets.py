@@ -50,6 +50,11 @@ def redact(text: str) -> str:
     """The text without secret values and without credentials in URLs."""
     for value in sorted(_revealed, key=len, reverse=True):
         text = text.replace(value, _HIDDEN)
+    return without_credentials(text)
+
+
+def without_credentials(text: str) -> str:
+    """The text without what URLs in it say of who asks: the same in every process, whatever secrets it knows."""
     if "@" in text and "://" in text:
         text = _USER_INFO.sub(rf"\g<scheme>{_HIDDEN}@", text)
     if "=" in text:

@@ -10,7 +10,7 @@ Invariant: everything here is immutable and free of I/O; equal declarations are 
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 EXECUTION = "marinade.execution"
@@ -71,6 +71,8 @@ class Step:
             JSON goes into the record.
         config: a frozen dataclass. Fields may hold steps, outputs and milestones, also inside lists, tuples and dicts.
         code: `rerun` makes the reachable source part of the key; `pin` records it and reports drift.
+        uses: code that reading the source cannot find (executor.uses): functions, classes and modules of the project,
+            and names of installed distributions, which count by version.
         version: bumped by the author of a pinned step to ask for a rerun.
         digest: `files` hashes what was written; `opaque` lets the attempt's identity stand for it (checkpoints
             whose bytes differ between equal runs).
@@ -85,6 +87,7 @@ class Step:
     config: Any
     _: dataclasses.KW_ONLY
     code: Literal["rerun", "pin"] = "rerun"
+    uses: Sequence[Any] = ()
     version: str = ""
     digest: Literal["files", "opaque"] = "files"
     resources: Resources = Resources()

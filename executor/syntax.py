@@ -1,7 +1,8 @@
 """One source file as units of code: what each defines, a fingerprint of its syntax, and the names it reads.
 
 A unit is a function, a method, the rest of a class, or the statements that bind a constant. Its fingerprint is over
-the normalised syntax tree: no comments, docstrings, formatting or annotations, and no fields of dataclasses.
+the normalised syntax tree: no comments, docstrings, formatting or annotations. The fields of a dataclass are a unit
+of their own: where values of the class stand in a config they count as values, not as code.
 Nothing is imported or run: modules that would take seconds to import are only parsed.
 """
 
@@ -12,8 +13,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-Import = tuple[str, str]
-"""Where a name comes from: (module, attribute); the attribute is empty for the module itself."""
+from executor.references import Import, References, imported, walrus_targets
+
+FIELDS = "__dataclass_fields__"
+"""Name of the unit that holds the field declarations of a dataclass."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,14 +47,22 @@ class ModuleCode:
     stars: tuple[str, ...]
     pins: dict[str, str]
 
+    def defines(self, name: str) -> bool:
+        """True where the module binds the name itself, other than by a star import."""
+        return name in self.units or name in self.imports
+
 
 def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
     """Split a file's source into units."""
     package = module if is_package else module.rpartition(".")[0]
-    reader = _ModuleReader(package)
+    reader = _ModuleReader(package, text)
     reader.read(ast.parse(text).body)
     units: dict[str, tuple[Unit, ...]] = {}
+    pins: dict[str, str] = {}
     for name, nodes in reader.definitions.items():
+        pin = _taken_pin(nodes[-1], reader)
+        if pin:
+            pins[name] = pin
         found: list[Unit] = []
         for node in nodes:
             found += _class_units(node, package) if isinstance(node, ast.ClassDef) else []
@@ -63,7 +74,7 @@ def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
         units=units,
         imports={name: tuple(found) for name, found in reader.imports.items()},
         stars=tuple(reader.stars),
-        pins={name: pin for name, nodes in reader.definitions.items() if (pin := _pin(nodes[-1], reader))},
+        pins=pins,
     )
 
 
@@ -73,9 +84,13 @@ def source_of(path: Path, unit: Unit) -> str:
     return "\n".join("\n".join(lines[first - 1 : last]) for first, last in unit.lines)
 
 
-def _pin(node: ast.stmt, reader: "_ModuleReader") -> str:
-    """The name that `@identity("name")` gives a function or class; read from the text, as nothing is imported here."""
-    for decorator in getattr(node, "decorator_list", []):
+def _taken_pin(node: ast.stmt, reader: "_ModuleReader") -> str:
+    """The name that `@identity("name")` gives a function or class; read from the text, as nothing is imported here.
+
+    The decorator is taken off: it says what the thing is called, and pinning the name it has changes nothing.
+    """
+    decorators = getattr(node, "decorator_list", [])
+    for number, decorator in enumerate(decorators):
         match decorator:
             case ast.Call(func=ast.Name(id=called), args=[ast.Constant(value=str(name))]):
                 found = [*reader.imports.get(called, ()), *((star, called) for star in reader.stars)]
@@ -86,6 +101,7 @@ def _pin(node: ast.stmt, reader: "_ModuleReader") -> str:
             case _:
                 continue
         if any(target in (("executor", "identity"), ("executor.names", "identity")) for target in found):
+            del decorators[number]
             return name
     return ""
 
@@ -93,34 +109,38 @@ def _pin(node: ast.stmt, reader: "_ModuleReader") -> str:
 class _ModuleReader:
     """Collects what binds each module-level name."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, text: str) -> None:
         self.package = package
         self.definitions: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, list[Import]] = {}
         self.stars: list[str] = []
+        self.has_globals = "global " in text
 
     def read(self, body: list[ast.stmt], whole: ast.stmt | None = None) -> None:
+        """`whole` is the outermost `if`, `try`, ... around these statements: it decides what they bind."""
         for node in body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                for name, found in imported(node, self.package):
-                    if name == "*":
-                        self.stars.append(found[0])
-                    else:
-                        self.imports.setdefault(name, []).append(found)
+                self._import(node, whole)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._define(node.name, whole or node)
-            elif isinstance(node, ast.If) and _is_type_checking(node.test):
+                for name in _global_names(node) if self.has_globals else ():
+                    self._define(name, whole or node)
+            elif isinstance(node, ast.If) and (_is_type_checking(node.test) or _is_main(node.test)):
                 self.read(node.orelse, whole)
-            elif isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
-                for name in ("body", "orelse", "finalbody"):
-                    self.read(getattr(node, name, []), whole or node)
-                for handler in getattr(node, "handlers", []):
-                    self.read(handler.body, whole or node)
+            else:
                 for target in _targets(node):
                     self._define(target, whole or node)
-            elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-                for target in _targets(node):
-                    self._define(target, whole or node)
+                for inner in _bodies(node):
+                    self.read(inner, whole or node)
+
+    def _import(self, node: ast.Import | ast.ImportFrom, whole: ast.stmt | None) -> None:
+        for name, found in imported(node, self.package):
+            if name == "*":
+                self.stars.append(found[0])
+                continue
+            self.imports.setdefault(name, []).append(found)
+            if whole is not None and not isinstance(whole, ast.Try | ast.TryStar):
+                self._define(name, whole)  # what it imports depends on a condition, which may be code, too
 
     def _define(self, name: str, node: ast.stmt) -> None:
         nodes = self.definitions.setdefault(name, [])
@@ -128,21 +148,11 @@ class _ModuleReader:
             nodes.append(node)
 
 
-def imported(node: ast.Import | ast.ImportFrom, package: str) -> list[tuple[str, Import]]:
-    """Names that an import statement binds, and what they stand for."""
-    if isinstance(node, ast.Import):
-        return [
-            (alias.asname, (alias.name, ""))
-            if alias.asname
-            else (alias.name.split(".")[0], (alias.name.split(".")[0], ""))
-            for alias in node.names
-        ]
-    module = node.module or ""
-    if node.level:
-        parts = package.split(".")
-        base = ".".join(parts[: len(parts) - node.level + 1])
-        module = f"{base}.{module}" if module else base
-    return [(alias.asname or alias.name, (module, alias.name)) for alias in node.names]
+def _bodies(node: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of a compound statement."""
+    found = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+    found += [part.body for name in ("handlers", "cases") for part in getattr(node, name, [])]
+    return found
 
 
 def _is_type_checking(test: ast.expr) -> bool:
@@ -151,40 +161,86 @@ def _is_type_checking(test: ast.expr) -> bool:
     )
 
 
+def _is_main(test: ast.expr) -> bool:
+    """`__name__ == "__main__"`: what stands there is not run when a recipe is imported, as it always is."""
+    match test:
+        case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]):
+            return True
+    return False
+
+
+def _global_names(node: ast.stmt) -> list[str]:
+    """Module-level names that a function may rebind."""
+    return [name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names]
+
+
 def _targets(node: ast.stmt) -> list[str]:
-    """Names that a statement binds or changes: `A = ...`, `A["x"] = ...`, `A.update(...)`."""
+    """Names that a statement binds or changes: `A = ...`, `A["x"] = ...`, `A.update(...)`, `fill(A)`."""
+    headers: list[ast.AST] = [node]
+    roots: list[ast.expr] = []
     if isinstance(node, ast.Assign):
-        roots: list[ast.expr] = list(node.targets)
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For):
+        roots = list(node.targets)
+    elif isinstance(node, ast.AnnAssign):
+        roots = [node.target] if node.value is not None else []
+    elif isinstance(node, ast.AugAssign):
         roots = [node.target]
+    elif isinstance(node, ast.Delete):
+        roots = list(node.targets)
+    elif isinstance(node, ast.For):
+        roots, headers = [node.target], [node.iter]
     elif isinstance(node, ast.With):
         roots = [item.optional_vars for item in node.items if item.optional_vars is not None]
-    elif isinstance(node, ast.TypeAlias):
-        return []
+        headers = list(node.items)
+    elif isinstance(node, ast.If | ast.While):
+        headers = [node.test]
+    elif isinstance(node, ast.Match):
+        headers = [node.subject, *(case.pattern for case in node.cases)]
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        roots = [node.value.func] if isinstance(node.value.func, ast.Attribute) else []
-    else:
+        called = node.value
+        roots = [*called.args, *(keyword.value for keyword in called.keywords)]
+        roots += [called.func] if isinstance(called.func, ast.Attribute) else []
+    elif isinstance(node, ast.Try | ast.TryStar | ast.TypeAlias):
         return []
+    names = [name for root in roots for name in _roots(root)]
+    return names + [name for header in headers for name in _captured(header)]
+
+
+def _roots(root: ast.expr) -> list[str]:
+    """The names at the bottom of `A`, `A.b["c"]`, `(A, *B)`."""
     names = []
-    for root in roots:
-        for part in ast.walk(root) if isinstance(root, ast.Tuple | ast.List) else [root]:
-            while isinstance(part, ast.Attribute | ast.Subscript | ast.Starred):
-                part = part.value
-            if isinstance(part, ast.Name):
-                names.append(part.id)
+    for part in ast.walk(root) if isinstance(root, ast.Tuple | ast.List) else [root]:
+        while isinstance(part, ast.Attribute | ast.Subscript | ast.Starred):
+            part = part.value
+        if isinstance(part, ast.Name):
+            names.append(part.id)
     return names
 
 
-def _class_units(node: ast.ClassDef, package: str) -> list[Unit]:
-    """A class as one unit for each method and one for the rest."""
+def _captured(node: ast.AST) -> list[str]:
+    """Names that an expression or a pattern binds on the way: `name := value`, `case [first, *rest]`."""
+    names = walrus_targets(node)
+    if isinstance(node, ast.pattern):
+        for part in ast.walk(node):
+            name = getattr(part, "rest" if isinstance(part, ast.MatchMapping) else "name", None)
+            names += [name] if name else []
+    return names
+
+
+def _class_units(node: ast.ClassDef, package: str, outer: str = "") -> list[Unit]:
+    """A class as one unit for each method, one for the fields of a dataclass, and one for the rest."""
+    name = outer + node.name
     is_dataclass = any("dataclass" in ast.dump(decorator) for decorator in node.decorator_list)
     rest: list[ast.stmt] = []
-    units = []
+    fields: list[ast.stmt] = []
+    methods: dict[str, list[Unit]] = {}
+    nested: list[Unit] = []
     for item in node.body:
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
-            units.append(_unit(f"{node.name}.{item.name}", [item], package))
+            methods.setdefault(item.name, []).append(_unit(f"{name}.{item.name}", [item], package))
+        elif isinstance(item, ast.ClassDef):
+            nested += _class_units(item, package, f"{name}.")
         elif is_dataclass and isinstance(item, ast.AnnAssign) and "ClassVar" not in ast.dump(item.annotation):
-            continue
+            fields += [] if _is_no_code(item) else [item]
         else:
             rest.append(item)
     shell = ast.ClassDef(
@@ -195,18 +251,31 @@ def _class_units(node: ast.ClassDef, package: str) -> list[Unit]:
         decorator_list=node.decorator_list,
         type_params=[],
     )
-    last = max([node.lineno, *(item.end_lineno or 0 for item in rest)])
-    if units:
-        methods = [item.lineno for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
-        last = min(last, min(methods) - 1) if rest == [] or rest[-1].lineno < min(methods) else last
-    else:
-        last = node.end_lineno or last
+    units = [dataclasses.replace(_unit(name, [shell], package, located=False), lines=(_shell_lines(node, rest),))]
+    if fields:
+        units.append(_unit(f"{name}.{FIELDS}", fields, package))
+    return [*units, *(_merge(found) for found in methods.values()), *nested]
+
+
+def _is_no_code(field: ast.AnnAssign) -> bool:
+    """Fields by declaration without an effect: `execution(...)`, and `added(...)` at the value it was born with."""
+    call = field.value
+    if not isinstance(call, ast.Call):
+        return False
+    called = getattr(call.func, "id", getattr(call.func, "attr", ""))
+    values = {keyword.arg: ast.dump(keyword.value) for keyword in call.keywords}
+    default = ast.dump(call.args[0]) if call.args else values.get("default")
+    return called == "execution" or (called == "added" and default is not None and default == values.get("born"))
+
+
+def _shell_lines(node: ast.ClassDef, rest: list[ast.stmt]) -> tuple[int, int]:
+    """First and last line of a class without the methods that follow its own statements."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    by_name: dict[str, list[Unit]] = {}
-    for unit in units:
-        by_name.setdefault(unit.name, []).append(unit)
-    merged = [_merge(found) for found in by_name.values()]
-    return [dataclasses.replace(_unit(node.name, [shell], package, located=False), lines=((first, last),)), *merged]
+    apart = [item.lineno for item in node.body if item not in rest and not isinstance(item, ast.AnnAssign)]
+    if not apart:
+        return first, node.end_lineno or node.lineno
+    last = max([node.lineno, *(item.end_lineno or 0 for item in rest)])
+    return first, min(last, min(apart) - 1) if not rest or rest[-1].lineno < min(apart) else last
 
 
 def _merge(units: list[Unit]) -> Unit:
@@ -223,7 +292,7 @@ def _merge(units: list[Unit]) -> Unit:
 
 
 def _unit(name: str, nodes: list[ast.stmt], package: str, *, located: bool = True) -> Unit:
-    references = _References(package)
+    references = References(package)
     for node in nodes:
         references.visit(node)
     lines = []
@@ -251,8 +320,8 @@ def _shape(node: Any) -> Any:
     if isinstance(node, ast.Constant):
         return ["Constant", type(node.value).__name__, repr(node.value)]
     if isinstance(node, ast.AnnAssign):
-        if node.value is None:
-            return ["Pass"]
+        if node.value is None:  # in a class: a field, whose name and place count
+            return ["Field", _shape(node.target)]
         return ["Assign", ["targets", [_shape(node.target)]], ["value", _shape(node.value)]]
     shape: list[Any] = [type(node).__name__]
     for name in node._fields:
@@ -260,7 +329,9 @@ def _shape(node: Any) -> Any:
             continue
         value = getattr(node, name, None)
         if isinstance(value, list):
-            value = [_shape(item) if isinstance(item, ast.AST) else item for item in value if not _is_remark(item)]
+            value = [
+                _shape(item) if isinstance(item, ast.AST) else item for item in value if not _is_remark(item, node)
+            ]
         elif isinstance(value, ast.AST):
             value = _shape(value)
         if value not in (None, []):
@@ -268,113 +339,8 @@ def _shape(node: Any) -> Any:
     return shape
 
 
-def _is_remark(node: Any) -> bool:
-    """Docstrings, other strings standing alone, and `pass`: they do nothing."""
+def _is_remark(node: Any, parent: ast.AST) -> bool:
+    """Docstrings, other strings standing alone, `pass`, and declarations of local variables: they do nothing."""
+    if isinstance(node, ast.AnnAssign):
+        return node.value is None and not isinstance(parent, ast.ClassDef)
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-
-
-class _References(ast.NodeVisitor):
-    """The names that a statement reads from its module, and what it imports inside functions."""
-
-    def __init__(self, package: str) -> None:
-        self.package = package
-        self.globals: set[tuple[str, ...]] = set()
-        self.imports: set[tuple[Import, tuple[str, ...]]] = set()
-        self._scopes: list[dict[str, Import | None]] = []
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Load):
-            self._use(node.id, ())
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        names = [node.attr]
-        base = node.value
-        while isinstance(base, ast.Attribute):
-            names.insert(0, base.attr)
-            base = base.value
-        if isinstance(base, ast.Name):
-            self._use(base.id, tuple(names))
-        else:
-            self.visit(base)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        for item in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            self.visit(item)
-        self._scope(_bound(node.body, self.package) | dict.fromkeys(_parameters(node.args)), node.body)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
-
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        for item in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            self.visit(item)
-        self._scope(dict.fromkeys(_parameters(node.args)), [node.body])
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for item in (*node.decorator_list, *node.bases, *node.keywords):
-            self.visit(item)
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-        for item in node.body:  # the names of a class body are not seen by its methods
-            if isinstance(item, functions):
-                self.visit(item)
-        self._scope(_bound(node.body, self.package), [item for item in node.body if not isinstance(item, functions)])
-
-    def _comprehension(self, node: Any) -> None:
-        self.visit(node.generators[0].iter)
-        bound = {part.id for g in node.generators for part in ast.walk(g.target) if isinstance(part, ast.Name)}
-        rest = [part for g in node.generators for part in g.ifs] + [g.iter for g in node.generators[1:]]
-        inner = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        self._scope(dict.fromkeys(bound), [*rest, *inner])
-
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self.visit(node.target)
-        if node.value is not None:
-            self.visit(node.value)
-
-    def _scope(self, bound: dict[str, Import | None], body: list[Any]) -> None:
-        self._scopes.append(bound)
-        for item in body:
-            self.visit(item)
-        self._scopes.pop()
-
-    def _use(self, name: str, attributes: tuple[str, ...]) -> None:
-        for scope in reversed(self._scopes):
-            if name in scope:
-                found = scope[name]
-                if found is not None:
-                    self.imports.add((found, attributes))
-                return
-        self.globals.add((name, *attributes))
-
-
-def _parameters(arguments: ast.arguments) -> list[str]:
-    found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    found += [item for item in (arguments.vararg, arguments.kwarg) if item is not None]
-    return [item.arg for item in found]
-
-
-def _bound(body: list[ast.stmt], package: str) -> dict[str, Import | None]:
-    """Names that a function's body binds, not looking into the functions and classes in it."""
-    bound: dict[str, Import | None] = {}
-    outer: set[str] = set()
-    stack: list[ast.AST] = list(reversed(body))
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            bound.update(imported(node, package))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.setdefault(node.name, None)
-        elif isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            continue
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            outer.update(node.names)
-        else:
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                bound.setdefault(node.id, None)
-            elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-                bound.setdefault(node.name, None)
-            elif isinstance(node, ast.MatchMapping) and node.rest:
-                bound.setdefault(node.rest, None)
-            stack.extend(ast.iter_child_nodes(node))
-    return {name: found for name, found in bound.items() if name not in outer}

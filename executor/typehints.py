@@ -15,6 +15,10 @@ from typing import Any
 from executor.step import Milestone, Output, Step
 
 _hints: dict[type, dict[str, Any]] = {}
+# Answers by the identity of a declared type, which is kept alive: types such as Literal[[1]] have no hash.
+_kept: list[Any] = []
+_takes_input: dict[int, bool] = {}
+_chosen: dict[tuple[int, type], Any] = {}
 _SEQUENCES = (list, tuple)
 _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _GROUPS = (set, frozenset, collections.abc.Set)
@@ -66,6 +70,14 @@ def takes_input(hint: Any) -> bool:
     """True where the declared type names a step, an output or a milestone."""
     if hint is Any or hint is str or hint is int or hint is float:
         return False
+    found = _takes_input.get(id(hint))
+    if found is None:
+        _kept.append(hint)
+        found = _takes_input[id(hint)] = _names_an_input(hint)
+    return found
+
+
+def _names_an_input(hint: Any) -> bool:
     return any(arm in (Step, Output, Milestone) for arm in arms(hint))
 
 
@@ -73,6 +85,14 @@ def choose(hint: Any, kind: type) -> Any:
     """The member of a union that a value of type `kind` belongs to; `Any` where none decides."""
     if hint is Any or hint is kind:
         return hint
+    key = (id(hint), kind)
+    if key not in _chosen:
+        _kept.append(hint)
+        _chosen[key] = _choose(hint, kind)
+    return _chosen[key]
+
+
+def _choose(hint: Any, kind: type) -> Any:
     members = arms(hint)
     origins = [typing.get_origin(member) or member for member in members]
     for member, origin in zip(members, origins, strict=True):
@@ -96,6 +116,16 @@ def sequence_kind(hint: Any) -> type | None:
     """`list` or `tuple` where the declared type says which."""
     origin = typing.get_origin(hint) or hint
     return origin if origin in _SEQUENCES else None
+
+
+def each_item(hint: Any) -> Any:
+    """Declared type of every item, None where it depends on the place (`tuple[int, str]`)."""
+    if hint is Any:
+        return Any
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
+        return None
+    return item_hint(hint, 0)
 
 
 def item_hint(hint: Any, number: int) -> Any:

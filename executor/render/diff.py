@@ -113,14 +113,15 @@ def _cause(cause: Cause, terminal: Terminal) -> list[str]:
 
 
 def _what(change: Change) -> str:
-    if change.kind == "code" and change.path not in ("function", "version", "identity rules"):
+    if _is_code(change) and change.path != "identity rules":
         return f"code of {change.path}"
     return change.path or "config"
 
 
 def _is_code(change: Change) -> bool:
     """Code whose values are fingerprints, which say nothing to people."""
-    return change.kind == "code" and change.path not in ("function", "version")
+    named = change.path in ("function", "version") or change.path.startswith("packages.")
+    return change.kind == "code" and not named
 
 
 def _change_words(change: Change, width: int) -> str:

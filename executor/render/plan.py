@@ -38,6 +38,8 @@ def reason_text(reason: Reason, width: int = 60) -> str:
     if reason.kind == "config":
         room = max(width - len(reason.path) - 1, 24)
         return f"{reason.path} {change_text(reason.old, reason.new, room)}"
+    if reason.kind == "code" and reason.path.startswith("packages."):
+        return f"{reason.path} {change_text(reason.old, reason.new, max(width - len(reason.path) - 1, 24))}"
     if reason.kind == "code":
         return f"code of {reason.path}" if reason.path else "code"
     if reason.kind == "version":
