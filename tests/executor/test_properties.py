@@ -341,6 +341,6 @@ def test_edits_rerun_what_the_model_says(project, drawn, edits):
 
 @pytest.mark.slow
 @given(drawn=nodes(), edits=rounds())
-@settings(max_examples=1000, **COMMON)
+@settings(max_examples=300, **COMMON)
 def test_many_edits_rerun_what_the_model_says(project, drawn, edits):
     try_out(type(project), drawn, edits)
