@@ -101,12 +101,14 @@ class Toy:
         self.project = project
         self.store, self.plan, self.run = project.store, project.plan, project.run
 
-    def start(self, *arguments: str, failpoint: str = "", **environment: str) -> subprocess.Popen:
+    def start(
+        self, *arguments: str, failpoint: str = "", recipe: str = "toy_recipe.py", **environment: str
+    ) -> subprocess.Popen:
         """`python toy_recipe.py --inline ...` in a process of its own, with a failpoint."""
         root = Path(__file__).resolve().parents[2]
         path = os.pathsep.join([*filter(None, [environment.pop("PYTHONPATH", "")]), str(root)])
         return subprocess.Popen(
-            [sys.executable, "toy_recipe.py", *(arguments or ("--inline",))],
+            [sys.executable, recipe, *(arguments or ("--inline",))],
             cwd=self.project.root,
             env={
                 **os.environ,

@@ -68,6 +68,65 @@ def test_a_terminated_driver_says_so_and_frees_its_lease(toy):
     toy.check_finished()
 
 
+SHARED = """
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Config:
+        source: Input | None = None
+
+    def work(config, output):
+        with open("calls", "a") as file:
+            file.write(f"{config.source is None}\\n")
+        time.sleep(0.3)
+        put(f"{output}/a", "x")
+    """
+OTHER = """
+    from executor import *
+    from shared import Config, Scales, work
+    import dataclasses
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings(Scales):
+        pass
+
+    def build(settings: Settings):
+        first = Step("{name}/first", work, Config())
+        return Experiment(targets=(Step("{name}/second", work, Config(source=first)),))
+
+    if __name__ == "__main__":
+        main(build)
+    """
+
+
+@pytest.mark.fault("several drivers on one prefix at once")
+def test_two_recipes_that_name_one_piece_of_work_differently_share_it(toy):
+    toy.project.write("shared.py", SHARED)
+    for name in ("mine", "yours"):
+        toy.project.write(f"{name}.py", OTHER.format(name=name), header=False)
+    started = [toy.start("--inline", recipe=f"{name}.py") for name in ("mine", "yours")]
+    assert [one.wait(timeout=60) for one in started] == [0, 0]
+    assert toy.calls() == ["True", "False"]
+    assert sum(len(list(toy.project.root.glob(f"store/{name}/*/.step/record.json"))) for name in ("mine", "yours")) == 2
+
+
+@pytest.mark.fault("kill -9 at any moment of a run")
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", range(40))
+def test_killed_at_any_moment_the_next_run_completes(toy, moment):
+    """From before the recipe is read to after the last record: 40 moments, 20 ms apart."""
+    driver = toy.start("--inline", "--set", "seconds=0.02")
+    time.sleep(0.2 + moment * 0.02)
+    driver.kill()
+    driver.wait()
+    toy.check_nothing_unfinished_is_served()
+    before = toy.calls()
+    assert toy.run().exit_code == 0
+    calls = toy.calls()
+    ran = [line.split()[0] for line in calls]
+    assert calls[: len(before)] == before
+    assert all(ran.count(step) <= (2 if before and ran[len(before) - 1] == step else 1) for step in ran)
+    toy.check_finished()
+
+
 WORKER = """
 import os, sys
 _name = os.environ.get("TOY_FAILPOINT", "")
