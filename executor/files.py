@@ -1,13 +1,14 @@
 """Files under one URL: what the store and raw inputs need of a file system, and no more.
 
-Local paths are handled directly (temp file, fsync, rename or link), so that a plan imports no storage library;
-everything else goes through fsspec. Paths given to a `Files` are relative to its root.
+Local paths are handled here (temp file, fsync, rename or link), so that a plan imports no storage library; everything
+else goes through fsspec, in remote.py. Paths given to a `Files` are relative to its root.
 
 Invariant: a reader sees all of a file or none of it; `create` succeeds for one caller only.
 """
 
 import abc
 import dataclasses
+import errno
 import hashlib
 import os
 import tempfile
@@ -16,11 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from executor.errors import StoreError
-
 T = TypeVar("T")
 _BLOCK = 1 << 20
-_THREADS = 32
+_THREADS = 64
+_SCHEMES = {"gcs": "gs", "s3a": "s3"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,20 +30,29 @@ class FileInfo:
     size: int
     mark: str = ""
 
+    @property
+    def has_checksum(self) -> bool:
+        """True where the mark is a checksum of the content, which equals that of the same content elsewhere."""
+        return self.mark.startswith(("md5:", "crc32c:"))
+
 
 def normal_url(url: str) -> str:
-    """One spelling for one place: local paths absolute, no trailing slash, no `file://`."""
-    if url.startswith("file://"):
-        url = url.removeprefix("file://")
-    elif "://" in url:
-        scheme, _, rest = url.partition("://")
-        return f"{scheme}://{rest.rstrip('/')}"
+    """One spelling for one place: local paths absolute, no trailing slash, no `file://`, `gs` for `gcs`."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme not in ("file", "local"):
+        return f"{_SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}"
+    url = rest if separator else url
     return os.path.abspath(os.path.expanduser(url))
 
 
 def open_files(url: str) -> "Files":
+    """The files under a folder or URL. Raises StoreError where no library speaks the URL's protocol."""
     url = normal_url(url)
-    return RemoteFiles(url) if "://" in url else LocalFiles(url)
+    if "://" not in url:
+        return LocalFiles(url)
+    from executor.remote import RemoteFiles
+
+    return RemoteFiles(url)
 
 
 class Files(abc.ABC):
@@ -56,12 +65,16 @@ class Files(abc.ABC):
         """All of a file, None where there is none."""
 
     @abc.abstractmethod
-    def write(self, path: str, data: bytes) -> None:
-        """Put a file, replacing it in one move."""
+    def write(self, path: str, data: bytes, *, checked: bool = False) -> None:
+        """Put a file, replacing it in one move. `checked`: read it back, and raise where it is not what was written."""
 
     @abc.abstractmethod
-    def create(self, path: str, data: bytes) -> bool:
-        """Put a file if there is none; False where somebody was first."""
+    def create(self, path: str, data: bytes, *, checked: bool = False) -> bool:
+        """Put a file if there is none; False where somebody was first.
+
+        The bytes have to say whose they are (an attempt, a process): where these very bytes are there already they may
+        be an earlier try of this caller of which the answer was lost, and True is a right answer.
+        """
 
     @abc.abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -78,6 +91,10 @@ class Files(abc.ABC):
     @abc.abstractmethod
     def read_all(self, path: str) -> Iterable[bytes]:
         """The bytes of a file in blocks."""
+
+    @abc.abstractmethod
+    def check_exclusive(self) -> None:
+        """Raise StoreError, with what to use instead, where `create` cannot keep two writers apart."""
 
     @abc.abstractmethod
     def expand(self) -> dict[str, FileInfo]:
@@ -139,7 +156,7 @@ class LocalFiles(Files):
             while block := file.read(_BLOCK):
                 yield block
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, checked: bool = False) -> None:
         target = self._path(path)
         temporary = self._temporary(target, data)
         try:
@@ -149,13 +166,19 @@ class LocalFiles(Files):
             raise
         _sync_folder(target.parent)
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, checked: bool = False) -> bool:
         target = self._path(path)
         temporary = self._temporary(target, data)
         try:
             os.link(temporary, target)
         except FileExistsError:
-            return False
+            # A network file system may have made the link and lost the answer: then the file has two names.
+            return os.stat(temporary).st_nlink > 1
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
+                text = "this file system cannot make hard links, by which two processes are kept apart; use another"
+                raise OSError(error.errno, text, str(target)) from error
+            raise
         finally:
             os.unlink(temporary)
         _sync_folder(target.parent)
@@ -198,6 +221,9 @@ class LocalFiles(Files):
     def digest(self, path: str, info: FileInfo) -> str:
         return self.sha256(path)
 
+    def check_exclusive(self) -> None:
+        """Nothing to ask: `link` fails where there is such a name."""
+
     def expand(self) -> dict[str, FileInfo]:
         if not has_magic(self.root) or os.path.exists(self.root):
             return self.find("")
@@ -228,90 +254,3 @@ def _sync_folder(folder: Path) -> None:
         pass
     finally:
         os.close(handle)
-
-
-class RemoteFiles(Files):
-    """A folder in an object store, through fsspec; listings are never served from its cache."""
-
-    def __init__(self, root: str) -> None:
-        import fsspec
-
-        self.root = root
-        scheme = root.partition("://")[0]
-        options: dict[str, Any] = {}
-        if scheme in ("gs", "gcs"):
-            options["use_listings_cache"] = False
-            if os.environ.get("STORAGE_EMULATOR_HOST"):
-                options |= {"token": "anon", "project": "emulated"}
-        try:
-            self.fs, self.base = fsspec.core.url_to_fs(root, **options)
-        except (ImportError, ValueError) as error:
-            raise StoreError(f"{root}: {error}") from error
-        self.base = self.base.rstrip("/")
-
-    def _path(self, path: str) -> str:
-        return f"{self.base}/{path}" if path else self.base
-
-    def read(self, path: str) -> bytes | None:
-        try:
-            return _retried(lambda: self.fs.cat_file(self._path(path)))
-        except (FileNotFoundError, IsADirectoryError):
-            return None
-
-    def read_all(self, path: str) -> Iterable[bytes]:
-        with self.fs.open(self._path(path), "rb") as file:
-            while block := file.read(_BLOCK):
-                yield block  # type: ignore[misc]
-
-    def write(self, path: str, data: bytes) -> None:
-        _retried(lambda: self.fs.pipe_file(self._path(path), data))
-
-    def create(self, path: str, data: bytes) -> bool:
-        try:
-            self.fs.pipe_file(self._path(path), data, mode="create")
-        except FileExistsError:
-            return False
-        return True
-
-    def names(self, folder: str) -> list[str]:
-        self.fs.invalidate_cache()
-        try:
-            found = _retried(lambda: self.fs.ls(self._path(folder), detail=False))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
-
-    def find(self, folder: str) -> dict[str, FileInfo]:
-        self.fs.invalidate_cache()
-        top = self._path(folder)
-        return self._relative(_retried(lambda: self.fs.find(top, detail=True)), top)
-
-    def _relative(self, found: dict[str, dict[str, Any]], top: str) -> dict[str, FileInfo]:
-        return {path[len(top) :].lstrip("/"): _remote_info(info) for path, info in found.items()}
-
-    def digest(self, path: str, info: FileInfo) -> str:
-        return info.mark if info.mark.startswith(("md5:", "crc32c:")) else self.sha256(path)
-
-    def expand(self) -> dict[str, FileInfo]:
-        if not has_magic(self.base):
-            return self.find("")
-        self.fs.invalidate_cache()
-        fixed = self.base
-        while has_magic(fixed):
-            fixed = fixed.rpartition("/")[0]
-        return self._relative(_retried(lambda: self.fs.glob(self.base, detail=True)), fixed)
-
-
-def _remote_info(info: dict[str, Any]) -> FileInfo:
-    for name, field in (("md5", "md5Hash"), ("crc32c", "crc32c"), ("etag", "ETag"), ("etag", "etag")):
-        if info.get(field):
-            return FileInfo(size=int(info.get("size") or 0), mark=f"{name}:{str(info[field]).strip(chr(34))}")
-    stamp = info.get("mtime") or info.get("updated") or info.get("created") or info.get("LastModified") or ""
-    return FileInfo(size=int(info.get("size") or 0), mark=f"mtime:{stamp}")
-
-
-def _retried[R](call: Callable[[], R]) -> R:
-    """Storage errors that pass (429, 5xx, broken connections) are tried again, with backoff."""
-    from executor.retry import storage_retrying
-
-    return storage_retrying()(call)

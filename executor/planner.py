@@ -12,19 +12,19 @@ it is `maybe` where the same work was done before, else `run`.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from executor.changes import code_drift, payload_changes
 from executor.errors import MarinadeError
 from executor.external import is_raw, look
 from executor.graph import Graph, InputRef
-from executor.lease import holder
 from executor.plan import Action, Plan, PlannedStep, Reason
 from executor.record import MilestoneRecord, Record, RunRecord
 from executor.results import Results
 from executor.selection import Selection, matching
 from executor.step import Experiment
 from executor.store import IndexEntry, Store, checked
+from executor.unfinished import Unfinished, unfinished
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,18 +89,18 @@ class _Planner:
         self._contents: dict[tuple[str, str], Record | None] = {}
         self._addresses: dict[tuple[str, str], str] = {}
         self._published: dict[str, dict[int, MilestoneRecord]] = {}
-        self._present: dict[tuple[str, str], str] = {}
-        self._attempts: dict[str, tuple[Record, ...]] = {}
+        self._present: dict[tuple[str, str, int | None], str] = {}
+        self._unfinished: dict[str, Unfinished] = {}
 
     def prepare(self) -> Prepared:
         self.last: RunRecord | None = self.store.last_run(self.recipe, self.scale)
         last_keys = [step["key"] for step in self.last.steps.values()] if self.last else []
         self.entries: dict[str, IndexEntry] = self.store.lookup("recipe", [*self.graph.keys.values(), *last_keys])
-        current = {key: self.entries[key] for key in self.graph.keys.values() if key in self.entries}
-        self.records = self.store.records(entry.address for entry in current.values())
+        self.likely = self._likely()
+        self.records = self.store.records(self.likely.values())
         raw = [name for name, step in self.graph.steps.items() if is_raw(step)]
-        for name in raw:
-            self.results.of(name).raw = look(self.graph.steps[name])
+        for name, found in self.store.files.each(lambda name: look(self.graph.steps[name]), raw).items():
+            self.results.of(name).raw = found
         pulled: set[str] = set()
         whole, wanted = self._wants()
         while True:
@@ -124,6 +124,19 @@ class _Planner:
             forced=self.forced,
             unindexed=tuple(name for name in needed if self._is_unindexed(name)),
         )
+
+    def _likely(self) -> dict[str, str]:
+        """Where each step's artifact most likely is: by its recipe key, else where the last run found or put it.
+
+        Behind a step that changed and wrote the same, all recipe keys are new and all artifacts are where they were.
+        """
+        likely: dict[str, str] = {}
+        for name, key in self.graph.keys.items():
+            entry = self.entries.get(key)
+            before = self.last.outcome.get(name, {}).get("address", "") if self.last else ""
+            if entry is not None or before:
+                likely[name] = entry.address if entry is not None else before
+        return likely
 
     def _is_unindexed(self, name: str) -> bool:
         record = self.results.of(name).record
@@ -199,8 +212,7 @@ class _Planner:
             except MarinadeError as error:  # the artifact at hand lacks a part: its step runs again and says so itself
                 self.broken[name] = str(error)
                 continue
-            entry = self.entries.get(self.graph.keys[name])
-            record = checked(self.records.get(entry.address), key) if entry is not None else None
+            record = checked(self.records.get(self.likely.get(name, "")), key)
             if record is not None:
                 self._contents[name, key] = record
             elif key and (name, key) not in self._contents:
@@ -209,17 +221,18 @@ class _Planner:
         for name, record in self.store.find_contents(unknown, addresses).items() if unknown else ():
             self._contents[name, unknown[name]] = record
             self._addresses[name, unknown[name]] = addresses[name]
-        for name in wave:
-            key = self.content_keys.get(name, "")
-            if key:
-                self._decide(name, key, name in whole, wanted[name])
+        known = [name for name in wave if self.content_keys.get(name)]
+        places = {self._address(name, self.content_keys[name]) for name in known if wanted[name]}
+        self._published |= self.store.milestones_at(places - self._published.keys())
+        for name in known:
+            self._decide(name, self.content_keys[name], name in whole, wanted[name])
 
     def _decide(self, name: str, key: str, whole: bool, wanted: set[int]) -> None:
         record = self._contents[name, key]
         result = self.results.of(name)
         result.record, result.milestones = None, {}
         if wanted:
-            result.milestones = self._milestones(self._address(name, key))
+            result.milestones = self._published[self._address(name, key)]
         if name in self.forced or name in self.missing:
             if record is not None and name not in self.forced:
                 self.superseded[name] = (record.attempt,)
@@ -235,39 +248,42 @@ class _Planner:
         record = self._contents.get((name, content_key))
         return record.address if record is not None else self._addresses.get((name, content_key), "")
 
-    def _milestones(self, address: str) -> dict[int, MilestoneRecord]:
-        if address not in self._published:
-            self._published[address] = self.store.milestones(address)
-        return self._published[address]
-
     def _check_files(
         self, needed: list[str], running: set[str], whole: set[str], wanted: dict[str, set[int]]
     ) -> dict[str, str]:
         """Reused steps that must have their files, and lack some: name -> what is missing."""
         used = {ref.step for name in running for ref in self.graph.inputs[name]} | set(self.targets)
-        pending: dict[str, Record] = {}
+        looks: dict[str, Callable[[], str]] = {}
         gone: dict[str, str] = {}
         for name in needed:
             result = self.results.of(name)
             if name not in self.hits or name not in used or result.raw is not None:
                 continue
+            found: list[tuple[str, Record | MilestoneRecord]] = []
+            found += [(f"milestone {at}: ", result.milestones[at]) for at in sorted(wanted[name])]
             if name in whole and result.record is not None:
-                pending[name] = result.record
-            for at in wanted[name]:
-                absent = self.store.absent_from(result.milestones[at])
-                if absent:
-                    gone[name] = f"milestone {at}: {absent}"
-        unseen = [n for n, record in pending.items() if (record.address, record.attempt) not in self._present]
-        for name, absent in self.store.files.each(lambda name: self.store.absent(pending[name]), unseen).items():
-            self._present[pending[name].address, pending[name].attempt] = absent
-        for name, record in pending.items():
-            absent = self._present[record.address, record.attempt]
+                found.append(("", result.record))
+            looks[name] = lambda found=found: self._absent(found)
+        for name, absent in self.store.files.each(lambda name: looks[name](), looks).items():
             if absent:
                 gone[name] = absent
         return gone
 
+    def _absent(self, found: list[tuple[str, Record | MilestoneRecord]]) -> str:
+        """What is missing of the first that lacks something; a look at each is taken once."""
+        for prefix, record in found:
+            at = record.at if isinstance(record, MilestoneRecord) else None
+            if (record.address, record.attempt, at) not in self._present:
+                looked = self.store.absent(record) if isinstance(record, Record) else self.store.absent_from(record)
+                self._present[record.address, record.attempt, at] = looked
+            if absent := self._present[record.address, record.attempt, at]:
+                return prefix + absent
+        return ""
+
     def _actions(self, needed: list[str], whole: set[str], wanted: dict[str, set[int]]) -> tuple[PlannedStep, ...]:
         planned: dict[str, PlannedStep] = {}
+        owed = {name: key for name in needed if name not in self.hits and (key := self.content_keys.get(name))}
+        self._unfinished = unfinished(self.store, {n: (key, self._address(n, key)) for n, key in owed.items()})
         for name in needed:
             planned[name] = self._planned(name, planned, name in whole, wanted[name])
         return tuple(planned.values())
@@ -312,19 +328,19 @@ class _Planner:
             return "maybe", (Reason(kind="unreachable", path="url", new=raw.unreachable),)
         stopped = [planned[ref.step] for ref in self.graph.inputs[name] if ref.step in planned]
         reasons = self._reasons(name, planned, content_key)
-        if any(found.action in ("halted", "blocked") for found in stopped):
-            names = [found.name for found in stopped if found.action in ("halted", "blocked")]
+        if any(other.action in ("halted", "blocked") for other in stopped):
+            names = [other.name for other in stopped if other.action in ("halted", "blocked")]
             return "blocked", tuple(Reason(kind="input", step=other) for other in dict.fromkeys(names))
         if self.only and name not in self.only:
             return "blocked", reasons
-        attempts = self._attempts.get(name, ())
+        found = self._unfinished.get(name, Unfinished())
         if content_key:
+            attempts = found.attempts
             if attempts and attempts[0].status == "halted" and name not in self.acknowledged | self.forced:
                 return "halted", (*reasons, Reason(kind="failed", new=attempts[0].error))
-            if holder(self.store, content_key) is not None:
+            if found.holder is not None:
                 return "wait", reasons
-            unfinished = [found for found in attempts if not found.finished]
-            if name not in self.forced and any(self.store.has_files(a.address, a.attempt) for a in unfinished):
+            if name not in self.forced and found.left_files:
                 return "resume", reasons
             return "run", reasons
         if any(reason.kind == "unreachable" for reason in reasons):
@@ -361,8 +377,9 @@ class _Planner:
         if name in self.broken:
             reasons.append(Reason(kind="missing", new=self.broken[name]))
         if content_key:
-            self._attempts[name] = self.store.attempts(self._address(name, content_key))
-            latest = self._attempts[name][:1]
+            if damage := self._unfinished[name].damage:
+                reasons.append(Reason(kind="missing", new=damage))
+            latest = self._unfinished[name].attempts[:1]
             if latest and latest[0].status == "failed":
                 reasons.append(Reason(kind="failed", new=latest[0].error.partition("\n")[0]))
         before = self.last.steps.get(name) if self.last else None

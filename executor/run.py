@@ -100,6 +100,8 @@ def run_experiment(
                 raise MarinadeError(
                     f"step {step.name} needs several hosts at once, which this version cannot start yet"
                 )
+        if todo:
+            store.check()
         try:
             store.write_run(record)
         except OSError as error:

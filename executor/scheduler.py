@@ -111,12 +111,12 @@ class Scheduler:
         return self.outcomes
 
     def _begin(self) -> None:
+        entries = {}
         for name in self.prepared.unindexed:
             record = self.results.of(name).record
             assert record is not None
-            entry = IndexEntry(content_key=record.content_key, address=record.address)
-            self.store.enter_content(entry)
-            self.store.enter(self.graph.keys[name], entry)
+            entries[self.graph.keys[name]] = IndexEntry(content_key=record.content_key, address=record.address)
+        self.store.enter_all(entries)
         for name, step in self.planned.items():
             if step.action == "reuse" or is_raw(step.step):
                 self._reuse(name)

@@ -5,26 +5,29 @@
     {prefix}/{name}-{content key}/.step/attempts/{attempt}/   record.json, source.json, log.txt of every attempt
     {prefix}/{name}-{content key}/.step/milestones/{n}.json   published parts
     {prefix}/.index/recipe/{key}.json, content/{key}.json     shortcuts to addresses; can be rebuilt from records
+    {prefix}/.index/last/{recipe and scale}.json              the run that began last
     {prefix}/.leases/{content key}/                           see lease.py
     {prefix}/.runs/{id}.json                                  one file for every run
 
-Invariant: records are replaced in one move, milestones are never replaced, and nothing here deletes data.
+Invariant: records are replaced in one move, milestones are never replaced, and nothing here deletes data. What cannot
+be read (cut short, damaged) counts as absent: it is never served and never ends a plan, and `Store.unreadable` says so.
 """
 
 import base64
 import dataclasses
+import hashlib
 import json
 import os
 import secrets as entropy
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from executor.errors import StoreError
 from executor.failpoints import reached
 from executor.files import FileInfo, open_files
-from executor.record import MilestoneRecord, Record, RunRecord, files_under
+from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, files_under
 from executor.secrets import redact
 
 if TYPE_CHECKING:
@@ -73,11 +76,33 @@ class IndexEntry:
 
 
 class Store:
-    """One prefix."""
+    """One prefix.
+
+    Attributes:
+        unreadable: path below the prefix -> what is wrong with the JSON that was found there.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.files = open_files(prefix)
         self.prefix = self.files.root
+        self.unreadable: dict[str, str] = {}
+
+    def check(self) -> None:
+        """Raise StoreError where this store cannot keep two processes apart, with what to use instead.
+
+        For a run that has something to do: it writes one tiny object, `.index/exclusive`, unless the prefix is local.
+        """
+        self.files.check_exclusive()
+
+    def _parsed[T](self, parse: Callable[[str], T], data: bytes | None, path: str) -> T | None:
+        """What a file holds; None where there is none, or it cannot be read, which is noted."""
+        if data is None:
+            return None
+        try:
+            return parse(data.decode())
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self.unreadable[path] = f"{type(error).__name__}: {error}"
+            return None
 
     def location(self, address: str, attempt: str, part: str = "") -> str:
         """Absolute path or URL of an attempt's data, or of a part of it."""
@@ -94,25 +119,46 @@ class Store:
         return self.records([address])[address]
 
     def records(self, addresses: Iterable[str]) -> dict[str, Record | None]:
-        """The records that count, read together; None for addresses without one."""
+        """The records that count, read together; None for addresses without one that can be read."""
         paths = {address: f"{address}/.step/record.json" for address in addresses}
         found = self.files.read_many(paths.values())
-        return {address: _parse_record(found.get(path), path) for address, path in paths.items()}
+        return {address: self._parsed(Record.from_json, found.get(path), path) for address, path in paths.items()}
+
+    def damage(self, address: str) -> str:
+        """What is wrong with the record of an address that was read; empty where nothing is."""
+        path = f"{address}/.step/record.json"
+        found = self.unreadable.get(path)
+        return f"{path} cannot be read ({found})" if found else ""
 
     def attempt(self, address: str, attempt: str) -> Record | None:
         path = f"{address}/.step/attempts/{attempt}/record.json"
-        return _parse_record(self.files.read(path), path)
+        return self._parsed(Record.from_json, self.files.read(path), path)
 
     def attempts(self, address: str) -> tuple[Record, ...]:
         """Records of all attempts, newest first: by their numbers, since hosts' clocks differ."""
-        names = self.files.names(f"{address}/.step/attempts")
-        paths = [f"{address}/.step/attempts/{name}/record.json" for name in names]
-        found = self.files.read_many(paths)
-        records = [record for path in paths if (record := _parse_record(found.get(path), path)) is not None]
-        return tuple(sorted(records, key=lambda record: (record.number, record.attempt), reverse=True))
+        return self.attempts_at([address])[address]
+
+    def attempts_at(self, addresses: Iterable[str]) -> dict[str, tuple[Record, ...]]:
+        """The same for several addresses, read together."""
+        folders = {address: f"{address}/.step/attempts" for address in addresses}
+        found = self._each_in(folders.values(), "{name}/record.json", Record.from_json)
+
+        def newest_first(records: list[Record]) -> tuple[Record, ...]:
+            return tuple(sorted(records, key=lambda record: (record.number, record.attempt), reverse=True))
+
+        return {address: newest_first(found[folder]) for address, folder in folders.items()}
+
+    def _each_in[T](self, folders: Iterable[str], file: str, parse: Callable[[str], T]) -> dict[str, list[T]]:
+        """What is in the files `file` of several folders, where `{name}` stands for every name; two rounds of calls."""
+        names = self.files.each(self.files.names, folders)
+        paths = {folder: [f"{folder}/{file.format(name=name)}" for name in names[folder]] for folder in names}
+        found = self.files.read_many(path for listed in paths.values() for path in listed)
+        parsed = {folder: [self._parsed(parse, found.get(path), path) for path in paths[folder]] for folder in paths}
+        return {folder: [item for item in items if item is not None] for folder, items in parsed.items()}
 
     def write_attempt(self, record: Record) -> None:
-        self.files.write(f"{record.address}/.step/attempts/{record.attempt}/record.json", _bytes(record.to_json()))
+        path = f"{record.address}/.step/attempts/{record.attempt}/record.json"
+        self.files.write(path, _bytes(record.to_json()), checked=record.finished)
 
     def write_source(self, address: str, attempt: str, source: dict[str, str]) -> None:
         text = json.dumps(source, indent=1, sort_keys=True)
@@ -120,13 +166,13 @@ class Store:
 
     def source(self, address: str, attempt: str) -> dict[str, str]:
         """Text of the code that an attempt could reach, by qualified name."""
-        data = self.files.read(f"{address}/.step/attempts/{attempt}/source.json")
-        return json.loads(data) if data is not None else {}
+        path = f"{address}/.step/attempts/{attempt}/source.json"
+        return self._parsed(json.loads, self.files.read(path), path) or {}
 
     def commit(self, record: Record) -> None:
         """Make this attempt, which is on record, the artifact: the record that counts, then the index."""
         assert record.finished
-        self.files.write(f"{record.address}/.step/record.json", _bytes(record.to_json()))
+        self.files.write(f"{record.address}/.step/record.json", _bytes(record.to_json()), checked=True)
         reached("record-written")
         self.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=record.address))
         reached("recipe-indexed")
@@ -138,39 +184,55 @@ class Store:
     # Milestones
 
     def milestones(self, address: str) -> dict[int, MilestoneRecord]:
-        folder = f"{address}/.step/milestones"
-        found = self.files.read_many(f"{folder}/{name}" for name in self.files.names(folder) if name.endswith(".json"))
-        records = [MilestoneRecord.from_json(data.decode()) for data in found.values()]
-        return {record.at: record for record in sorted(records, key=lambda record: record.at)}
+        return self.milestones_at([address])[address]
+
+    def milestones_at(self, addresses: Iterable[str]) -> dict[str, dict[int, MilestoneRecord]]:
+        """Published milestones by training step, in order, of several addresses, read together."""
+        folders = {address: f"{address}/.step/milestones" for address in addresses}
+        found = self._each_in(folders.values(), "{name}", MilestoneRecord.from_json)
+        return {
+            address: {record.at: record for record in sorted(found[folder], key=lambda record: record.at)}
+            for address, folder in folders.items()
+        }
 
     def publish(self, record: MilestoneRecord, *, replace: bool = False) -> bool:
         """Put a milestone's record; False if that milestone was published before, which then stays what it is.
 
-        `replace` is for one that does not count any more: forced, or its files are gone.
+        `replace` is for one that does not count any more: forced, or its files are gone. One that cannot be read does
+        not count either.
         """
-        path = f"{record.address}/.step/milestones/{record.at}.json"
-        if replace:
-            self.files.write(path, _bytes(record.to_json()))
-            return True
-        return self.files.create(path, _bytes(record.to_json()))
+        path, data = f"{record.address}/.step/milestones/{record.at}.json", _bytes(record.to_json())
+        if not replace:
+            if self.files.create(path, data, checked=True):
+                return True
+            if self._parsed(MilestoneRecord.from_json, self.files.read(path), path) is not None:
+                return False
+        self.files.write(path, data, checked=True)
+        return True
 
     def absent_from(self, milestone: MilestoneRecord) -> str:
-        """What is missing of a milestone's files, empty where nothing is."""
+        """What is missing of a milestone's files or is another than was written, in words; empty where nothing is."""
         found = self.find(milestone.address, f"{milestone.attempt}/{milestone.part}".rstrip("/"))
-        for file in milestone.files:
-            if file.path not in found or found[file.path].size != file.size:
-                return f"{file.path} is missing or has another size"
-        return ""
+        return _first_difference(milestone.files, found)
 
     # Index
 
     def enter(self, recipe_key: str, entry: IndexEntry) -> None:
         """Note which artifact a recipe key led to."""
-        self.files.write(f".index/recipe/{recipe_key}.json", _entry_bytes(entry))
+        self.files.write(f".index/recipe/{recipe_key}.json", _entry_bytes(entry), checked=True)
+
+    def enter_all(self, entries: dict[str, IndexEntry]) -> None:
+        """Note where the artifacts of several recipe keys lie, several at once."""
+
+        def enter(recipe_key: str) -> None:
+            self.enter_content(entries[recipe_key])
+            self.enter(recipe_key, entries[recipe_key])
+
+        self.files.each(enter, entries)
 
     def enter_content(self, entry: IndexEntry) -> None:
         """Note where the attempts at a content key lie, so that they are found under any name of the step."""
-        self.files.write(f".index/content/{entry.content_key}.json", _entry_bytes(entry))
+        self.files.write(f".index/content/{entry.content_key}.json", _entry_bytes(entry), checked=True)
 
     def addresses(self, wanted: dict[str, str]) -> dict[str, str]:
         """Step name -> content key, as step name -> address: where attempts at it lie, else where they would."""
@@ -202,17 +264,12 @@ class Store:
         return self.files.find(f"{address}/{attempt}")
 
     def absent(self, record: Record, part: str = "") -> str:
-        """What is missing or has another size among an artifact's files, in words; empty when all are there."""
-        wanted = {file.path: file.size for file in files_under(record.files, part).values()}
-        if not wanted:
-            return ""
-        found = self.find(record.address, record.attempt)
-        for path, size in wanted.items():
-            if path not in found:
-                return f"{path} is missing"
-            if found[path].size != size:
-                return f"{path} has {found[path].size} bytes, {size} were written"
-        return ""
+        """What is missing or is another than was written among an artifact's files, in words; empty when nothing is.
+
+        Files are compared by size, and by checksum where the store keeps the kind that was recorded.
+        """
+        wanted = files_under(record.files, part).values()
+        return _first_difference(wanted, self.find(record.address, record.attempt)) if wanted else ""
 
     def has_files(self, address: str, attempt: str) -> bool:
         return bool(self.files.names(f"{address}/{attempt}"))
@@ -224,23 +281,42 @@ class Store:
         return tuple(name.removesuffix(".json") for name in self.files.names(".runs") if name.endswith(".json"))
 
     def run(self, run_id: str) -> RunRecord:
-        data = self.files.read(f".runs/{run_id}.json")
+        """Raises StoreError where there is no such run, or its file cannot be read."""
+        path = f".runs/{run_id}.json"
+        data = self.files.read(path)
         if data is None:
             raise StoreError(f"there is no run {run_id} under {self.prefix}/.runs")
-        return RunRecord.from_json(data.decode())
+        found = self._parsed(RunRecord.from_json, data, path)
+        if found is None:
+            raise StoreError(f"{self.prefix}/{path} cannot be read ({self.unreadable[path]}); compare with another run")
+        return found
 
     def last_run(self, recipe: str, scale: str) -> RunRecord | None:
-        """The newest run of a recipe at a scale."""
+        """The run of a recipe at a scale that began last: two reads, however many there are.
+
+        Where the note of it is gone or leads nowhere, the newest by name.
+        """
+        path = _last_path(recipe, scale)
+        noted = self._parsed(lambda text: str(json.loads(text)["run"]), self.files.read(path), path)
+        found = self._run_of(noted, recipe, scale) if noted else None
+        if found is not None:
+            return found
         ending = f"-{run_slug(recipe, scale)}"
         for run_id in reversed(self.run_ids()):
-            if run_id.endswith(ending):
-                found = self.run(run_id)
-                if (found.recipe, found.scale) == (recipe, scale):
-                    return found
+            if run_id.endswith(ending) and (found := self._run_of(run_id, recipe, scale)) is not None:
+                return found
         return None
 
+    def _run_of(self, run_id: str, recipe: str, scale: str) -> RunRecord | None:
+        path = f".runs/{run_id}.json"
+        found = self._parsed(RunRecord.from_json, self.files.read(path), path)
+        return found if found is not None and (found.recipe, found.scale) == (recipe, scale) else None
+
     def write_run(self, record: RunRecord) -> None:
+        """Put a run on record; when it begins, note it as the last of its recipe and scale."""
         self.files.write(f".runs/{record.id}.json", _bytes(record.to_json()))
+        if not record.ended:
+            self.files.write(_last_path(record.recipe, record.scale), _bytes(json.dumps({"run": record.id})))
 
 
 def run_slug(recipe: str, scale: str) -> str:
@@ -275,15 +351,21 @@ def _parse_entry(data: bytes) -> IndexEntry | None:
     return entry if isinstance(entry.content_key, str) and isinstance(entry.address, str) else None
 
 
-def _parse_record(data: bytes | None, path: str) -> Record | None:
-    if data is None:
-        return None
-    try:
-        return Record.from_json(data.decode())
-    except (ValueError, TypeError, KeyError) as error:
-        raise StoreError(
-            f"{path}: not a record ({type(error).__name__}: {error}); move it away to run the step again"
-        ) from error
+def _first_difference(wanted: Iterable[FileRecord], found: dict[str, FileInfo]) -> str:
+    for file in wanted:
+        info = found.get(file.path)
+        if info is None:
+            return f"{file.path} is missing"
+        if info.size != file.size:
+            return f"{file.path} has {info.size} bytes, {file.size} were written"
+        scheme = file.digest.partition(":")[0]
+        if info.has_checksum and info.mark.startswith(f"{scheme}:") and info.mark != file.digest:
+            return f"{file.path} has other content than was written (checksum {info.mark}, was {file.digest})"
+    return ""
+
+
+def _last_path(recipe: str, scale: str) -> str:
+    return f".index/last/{run_slug(recipe, scale)}-{hashlib.sha256(f'{recipe} {scale}'.encode()).hexdigest()[:8]}.json"
 
 
 def _bytes(text: str) -> bytes:

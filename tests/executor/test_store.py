@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from executor.files import LocalFiles, normal_url, open_files
-from executor.record import FileRecord, Record, digest_of_files
+from executor.files import LocalFiles, normal_url
+from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, digest_of_files
 from executor.store import IndexEntry, Store, address_of
 
 
@@ -18,9 +18,28 @@ def record(**changes) -> Record:
     return Record(**values)
 
 
+def milestone(**changes) -> MilestoneRecord:
+    values = {
+        "at": 5, "name": "a", "address": "a-x", "attempt": "1", "part": "", "recipe_key": "r", "content_key": "c",
+        "digest": "d", "published": "",
+    } | changes  # fmt: skip
+    return MilestoneRecord(**values)
+
+
+def run(run_id: str, recipe: str = "r.py", **changes) -> RunRecord:
+    return RunRecord(id=f"{run_id}-r_laptop", recipe=recipe, scale="laptop", started="", **changes)
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("gs://b/x", "gs://b/x/"), ("/tmp/x", "/tmp/x/"), ("file:///tmp/x", "/tmp/x"), ("/tmp/a/../x", "/tmp/x")],
+    [
+        ("gs://b/x", "gs://b/x/"),
+        ("gcs://b/x", "gs://b/x"),
+        ("/tmp/x", "/tmp/x/"),
+        ("file:///tmp/x", "/tmp/x"),
+        ("local:///tmp/x", "/tmp/x"),
+        ("/tmp/a/../x", "/tmp/x"),
+    ],
 )
 def test_one_place_has_one_spelling(first, second):
     assert normal_url(first) == normal_url(second)
@@ -33,21 +52,6 @@ def test_a_relative_prefix_is_made_absolute_once(tmp_path, monkeypatch):
     store.commit(record())
     monkeypatch.chdir("/")
     assert store.record("a-x") == record()
-
-
-@pytest.mark.parametrize("root", ["{tmp}", "memory://store-test"])
-def test_files(root, tmp_path):
-    files = open_files(root.format(tmp=tmp_path))
-    assert files.read("a/b") is None and files.names("a") == [] and files.find("a") == {}
-    files.write("a/b", b"one")
-    files.write("a/b", b"two2")
-    files.write("a/c/d", b"three")
-    assert files.read("a/b") == b"two2"
-    assert {path: info.size for path, info in files.find("a").items()} == {"b": 4, "c/d": 5}
-    assert files.names("a") == ["b", "c"]
-    assert files.read_many(["a/b", "nothing"]) == {"a/b": b"two2"}
-    assert files.create("new", b"1") and not files.create("new", b"2")
-    assert files.read("new") == b"1"
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
@@ -104,3 +108,54 @@ def test_a_damaged_index_entry_counts_as_absent(tmp_path, damaged):
         store.files.write(f".index/{kind}/{key}.json", damaged)
         assert store.lookup(kind, [key]) == {}
     assert store.find_content("a", key) is not None
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b"[]", b"{}", b'{"inputs": [1]}'])
+def test_a_damaged_record_counts_as_absent_and_is_named(tmp_path, damaged):
+    store = Store(str(tmp_path))
+    store.write_attempt(record())
+    store.commit(record())
+    store.write_attempt(record(attempt="2", status="failed"))
+    store.files.write("a-x/.step/record.json", damaged)
+    store.files.write("a-x/.step/attempts/2/record.json", damaged)
+    assert store.record("a-x") is None and store.attempt("a-x", "2") is None
+    assert [found.attempt for found in store.attempts("a-x")] == ["1"]
+    assert store.damage("a-x").startswith("a-x/.step/record.json cannot be read (")
+    assert "a-x/.step/attempts/2/record.json" in store.unreadable
+    store.files.write("a-x/.step/attempts/1/source.json", b"{")
+    assert store.source("a-x", "1") == {}
+
+
+def test_a_damaged_milestone_counts_as_absent_and_is_published_again(tmp_path):
+    store = Store(str(tmp_path))
+    assert store.publish(milestone(attempt="1")) and not store.publish(milestone(attempt="2"))
+    store.files.write("a-x/.step/milestones/5.json", b"{")
+    assert store.milestones("a-x") == {}
+    assert store.publish(milestone(attempt="2"))
+    assert store.milestones("a-x")[5].attempt == "2"
+
+
+def test_the_last_run_is_the_one_that_began_last_whatever_its_clock_said(tmp_path):
+    store = Store(str(tmp_path))
+    store.write_run(run("20261201T120000000aaaaaa"))
+    store.write_run(run("20261201T110000000bbbbbb"))  # begun later, on a host whose clock is an hour behind
+    store.write_run(run("20261201T120000000aaaaaa", ended="x"))
+    assert store.last_run("r.py", "laptop").id.startswith("20261201T110000000bbbbbb")
+    assert store.last_run("r.py", "full") is None
+    store.files.write(".runs/20261201T110000000bbbbbb-r_laptop.json", b"{")
+    assert store.last_run("r.py", "laptop").id.startswith("20261201T120000000aaaaaa"), "the next by name"
+
+
+def test_the_last_run_is_found_without_reading_the_others(tmp_path, monkeypatch):
+    store = Store(str(tmp_path))
+    for number in range(8):
+        store.write_run(run(f"{number:03d}", recipe="other/r.py"))
+    store.write_run(run("000x"))
+    for number in range(8, 16):
+        store.write_run(run(f"{number:03d}", recipe="other/r.py"))
+    read = []
+    before = store.files.read
+    monkeypatch.setattr(store.files, "read", lambda path: read.append(path) or before(path))
+    monkeypatch.setattr(store.files, "names", lambda folder: pytest.fail(f"{folder} was listed"))
+    assert store.last_run("r.py", "laptop").id == "000x-r_laptop"
+    assert len(read) == 2
