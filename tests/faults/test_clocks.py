@@ -68,12 +68,12 @@ def test_a_resumed_attempt_reads_the_newest_one_whatever_its_clock_says(toy, at)
 
 def test_a_lease_is_not_taken_from_a_live_holder_whose_clock_is_behind(toy, at):
     """Its beats are as good as any: the other waits for it, and both end well."""
-    slow = at(BEHIND, "--set", "seconds=0.4")
+    slow = at(BEHIND, "--set", "seconds=0.2")
     until = time.monotonic() + 30
     while "train 0" not in toy.calls():
         assert time.monotonic() < until
         time.sleep(0.02)
-    other = at(AHEAD, "--set", "seconds=0.4")
+    other = at(AHEAD, "--set", "seconds=0.2")
     assert (slow.wait(timeout=60), other.wait(timeout=60)) == (0, 0)
     assert toy.calls() == ["source", "train 0", "early", "late"]
     assert toy.attempts("train") == [(1, "succeeded")]

@@ -182,7 +182,7 @@ def test_a_failing_run_says_what_broke_where_its_log_is_and_what_did_not_run(pro
     assert "2 of 5 steps done" in results
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_at_once_and_leaves_nothing_behind(project, start):
     """snakemake#448: children of a job that was interrupted twice went on, and its lock stayed."""
     project.write("toy_recipe.py", CHILDREN)

@@ -156,7 +156,7 @@ def test_a_step_whose_lease_is_lost_is_stopped_and_publishes_nothing(toy, monkey
 
     other = threading.Thread(target=take_over)
     other.start()
-    outcome = toy.run("seconds=60")
+    outcome = toy.run("seconds=8")
     other.join()
     assert outcome.exit_code == 0
     assert calls(toy)[2:] == ["two begins", "two begins", "two ends", "three begins", "three ends"]
