@@ -131,18 +131,22 @@ class Lease:
 
     def commit(self, attempt: str) -> None:
         """End the lease by this attempt's success; LeaseLost where it ended otherwise before."""
+        self._stop_beating()  # a beat in the same moment would find the lease ended, and take that for a loss
         if not self.lost and not self._end(by="commit", attempt=attempt):
             self.lost = "another process took the lease over"
         self.check()
 
     def release(self) -> None:
         """End the lease, however the attempt went; does nothing more where it has ended."""
-        self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._stop_beating()
         _let_go.add((self.store.prefix, self.content_key, self.number))
         if not self.lost and not self._ended:
             self._end(by="release", attempt="")
+
+    def _stop_beating(self) -> None:
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _end(self, **ending: str) -> bool:
         self._ended = self.store.files.create(self._end_file(), _ending(**ending))
