@@ -83,6 +83,8 @@ def _found(store: Store, task: Task, attempts: tuple[Record, ...]) -> Answer | N
     if task.stop_at is not None:
         return None if unpublished(store, task) else Answer(status="reused", address=task.address)
     record = store.find_content(task.name, task.content_key)
+    if record is not None and task.afresh and record.content_key != task.content_key:
+        record = None  # one that was accepted for this work, which is asked for anew
     if record is None:
         record = next((one for one in attempts if _completes(one, task)), None)
         if record is not None and not store.absent(record):

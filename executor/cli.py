@@ -99,8 +99,28 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--until", **_several("run as far as these steps"))
 
     _run_flags(_with_recipe(add("run", "plan and run; the same as python RECIPE")))
-    _with_recipe(add("status", "what is there, what runs and where, what failed and why"))
+    status = _with_recipe(add("status", "what is there, what runs and where, what failed and why"))
+    status.add_argument("steps", metavar="STEP", nargs="*", help="only these, with all their attempts: names or globs")
     _with_recipe(add("estimate", "parameters, FLOPs, memory, time of each step, before anything runs"))
+
+    accept = _with_recipe(add("accept", "after a change that keeps the output: reuse the artifacts there are"))
+    accept.add_argument("steps", metavar="STEP", nargs="+", help="names or globs")
+    accept.add_argument(
+        "--reason", required=True, metavar="WORDS", help="why the output stays the same (goes on record)"
+    )
+
+    verify = add("verify", "read every file and compare it with the records; exit code 1 when something is damaged")
+    verify.add_argument("target", metavar="ADDRESS|RECIPE", help="an artifact, or all of a recipe's")
+    _recipe_flags(verify)
+
+    reindex = add("reindex", "write the index anew from records and acceptances")
+    _place_flags(reindex)
+
+    gc = add("gc", "list what neither these recipes nor recent runs need, and why; --delete deletes it")
+    gc.add_argument("recipes", metavar="RECIPE", nargs="+", help="recipes whose artifacts are kept")
+    gc.add_argument("--keep", type=_days, default=30.0, metavar="DAYS", help="keep what runs of these days name (30)")
+    gc.add_argument("--delete", action="store_true", help="delete what is listed; without it nothing is touched")
+    _recipe_flags(gc, several_scales=True)
 
     dag = _with_recipe(add("dag", "the graph of steps"))
     form = dag.add_mutually_exclusive_group()
@@ -128,18 +148,23 @@ def _with_recipe(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _with_artifact(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("address", metavar="ADDRESS", help="address or path of an artifact, or of a checkpoint in it")
-    parser.add_argument("--prefix", help="where artifacts lie (default: $MARINADE_PREFIX, else artifacts/)")
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    _place_flags(parser)
     return parser
 
 
-def _recipe_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scale", default="laptop", help="size of the run (default: laptop; full is the real thing)")
+def _place_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", help="where artifacts lie (default: $MARINADE_PREFIX, else artifacts/)")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+
+
+def _recipe_flags(parser: argparse.ArgumentParser, several_scales: bool = False) -> None:
+    scale: dict[str, Any] = {"action": "append", "default": []} if several_scales else {"default": "laptop"}
+    words = "; repeatable" if several_scales else ""
+    parser.add_argument("--scale", **scale, help=f"size of the run (default: laptop; full is the real thing){words}")
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE", help="set a field of the settings"
     )
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    _place_flags(parser)
 
 
 def _run_flags(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +180,16 @@ def _run_flags(parser: argparse.ArgumentParser) -> None:
 
 def _several(words: str) -> dict[str, Any]:
     return {"action": "append", "default": [], "metavar": "STEP", "help": f"{words}: names or globs, repeatable"}
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not 0 <= days < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days")
+    return days
 
 
 def _positive(text: str) -> int:

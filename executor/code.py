@@ -82,6 +82,7 @@ def reach(things: Iterable[Any]) -> Code:
 def forget() -> None:
     """Look at the files again (a worker lives longer than one plan)."""
     _reach.cache_clear()
+    _values.cache_clear()
     packages.version.cache_clear()
 
 
@@ -89,8 +90,7 @@ def _starts(thing: Any) -> list[_Start]:
     if isinstance(thing, types.ModuleType):
         return [("module", thing.__name__, "")]
     if isinstance(thing, Valued):
-        kinds = [thing.kind, *(base for base in thing.kind.__mro__[1:] if not _is_foreign(base))]
-        return [("values", kind.__module__, kind.__qualname__) for kind in kinds if _has_source(kind)]
+        return _values(thing.kind)
     found: list[_Start] = []
     while thing is not None:  # a decorated function, and what it wraps
         if _has_source(thing):
@@ -102,6 +102,13 @@ def _starts(thing: Any) -> list[_Start]:
 def _has_source(thing: Any) -> bool:
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     return (getattr(module, "__file__", None) or "").endswith(".py")
+
+
+@functools.cache
+def _values(kind: type) -> list[_Start]:
+    """The class and those of its bases that belong to the project: their fields are there as values, too."""
+    kinds = [kind, *(base for base in kind.__mro__[1:] if not _is_foreign(base))]
+    return [("values", found.__module__, found.__qualname__) for found in kinds if _has_source(found)]
 
 
 def _is_foreign(kind: type) -> bool:

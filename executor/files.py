@@ -11,6 +11,7 @@ import dataclasses
 import errno
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -77,12 +78,20 @@ class Files(abc.ABC):
         """
 
     @abc.abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder and all below it; nothing happens where there is none."""
+
+    @abc.abstractmethod
     def names(self, folder: str) -> list[str]:
         """Names in a folder, sorted; empty where there is none."""
 
     @abc.abstractmethod
     def find(self, folder: str) -> dict[str, FileInfo]:
         """Every file below a folder by relative path; a file itself is found under the name ''."""
+
+    @abc.abstractmethod
+    def modified(self, path: str) -> float | None:
+        """When a file was written, seconds since 1970 by the store's clock; None where there is no file."""
 
     @abc.abstractmethod
     def digest(self, path: str, info: FileInfo) -> str:
@@ -147,7 +156,8 @@ class LocalFiles(Files):
 
     def read(self, path: str) -> bytes | None:
         try:
-            return self._path(path).read_bytes()
+            with open(f"{self.root}/{path}" if path else self.root, "rb") as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
@@ -185,8 +195,12 @@ class LocalFiles(Files):
         return True
 
     def _temporary(self, target: Path, data: bytes) -> str:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".writing-")
+        folder = str(target.parent)
+        try:
+            handle, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -196,6 +210,13 @@ class LocalFiles(Files):
             os.unlink(name)
             raise
         return name
+
+    def delete(self, path: str) -> None:
+        target = self._path(path)
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -211,12 +232,18 @@ class LocalFiles(Files):
         for parent, _, names in os.walk(top):
             for name in names:
                 path = os.path.join(parent, name)
-                relative = os.path.relpath(path, top).replace(os.sep, "/")
+                relative = path[len(top) :].lstrip(os.sep).replace(os.sep, "/")
                 try:
                     found[relative] = _local_info(path)
                 except FileNotFoundError:  # a temporary file of a writer still at work
                     continue
         return found
+
+    def modified(self, path: str) -> float | None:
+        try:
+            return self._path(path).stat().st_mtime
+        except FileNotFoundError:
+            return None
 
     def digest(self, path: str, info: FileInfo) -> str:
         return self.sha256(path)

@@ -49,11 +49,11 @@ def hash_json(value: Any) -> str:
 def without_names(encoded: Any) -> Any:
     """The same JSON without the step names inside `$input`, which are there for people."""
     if isinstance(encoded, dict):
-        if set(encoded) == {"$input"}:
+        if len(encoded) == 1 and "$input" in encoded:
             return {"$input": {name: item for name, item in encoded["$input"].items() if name != "step"}}
-        return {name: without_names(item) for name, item in encoded.items()}
+        return {name: without_names(item) if isinstance(item, dict | list) else item for name, item in encoded.items()}
     if isinstance(encoded, list):
-        return [without_names(item) for item in encoded]
+        return [without_names(item) if isinstance(item, dict | list) else item for item in encoded]
     return encoded
 
 
@@ -95,15 +95,14 @@ class Encoder:
         kind = type(value)
         if kind is str:
             if hint is not str and typehints.takes_input(hint):
-                raise IdentityError(
-                    f"{path or 'value'}: {value!r} is a plain string where an input belongs; raw inputs are steps: "
-                    'use external(url, digest="sha256:...") or adopt(url)'
-                )
+                raise _raw_input(value, path)
             return _url(value) if "://" in value else value
         if value is None or kind is bool:
             return value
         if isinstance(value, Step | Output | Milestone):
             return self._input(value, path)
+        if issubclass(kind, PurePath) and typehints.takes_input(hint):
+            raise _raw_input(value, path)
         hint = typehints.choose(hint, kind)
         if kind is int:
             return _float(value, path) if hint is float else value
@@ -276,6 +275,14 @@ def _is_itself(value: Any, hint: Any) -> bool:
     if kind is float:
         return isfinite(value)
     return kind is hint and (kind is int or kind is bool or (kind is str and "://" not in value))
+
+
+def _raw_input(value: Any, path: str) -> IdentityError:
+    kind = "string" if isinstance(value, str) else "path"
+    return IdentityError(
+        f"{path or 'value'}: {without_credentials(str(value))!r} is a plain {kind} where an input belongs; raw inputs "
+        'are steps: use external(url, digest="sha256:...") or adopt(url)'
+    )
 
 
 def _url(value: str) -> Any:

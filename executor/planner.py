@@ -68,8 +68,17 @@ def make_plan(
 
 
 def prepare(experiment: Experiment, store: Store, *, recipe: str, scale: str, selection: Selection) -> Prepared:
-    graph = Graph.of([*experiment.targets, *([experiment.report.step] if experiment.report is not None else [])])
-    return _Planner(graph, store, recipe, scale, selection).prepare()
+    return _Planner(_graph(experiment), store, recipe, scale, selection).prepare()
+
+
+def survey(experiment: Experiment, store: Store, *, recipe: str, scale: str) -> Prepared:
+    """All steps, also those that only execution-only fields hold, by their records: whether files are there is not
+    looked at."""
+    return _Planner(_graph(experiment), store, recipe, scale, Selection(until=("*",))).prepare(check_files=False)
+
+
+def _graph(experiment: Experiment) -> Graph:
+    return Graph.of([*experiment.targets, *([experiment.report.step] if experiment.report is not None else [])])
 
 
 class _Planner:
@@ -79,7 +88,8 @@ class _Planner:
         self.only = matching(selection.only, graph, "--only")
         self.acknowledged = matching(selection.acknowledge, graph, "--acknowledge")
         until = matching(selection.until, graph, "--until")
-        self.targets = tuple(name for name in graph.steps if name in (until or self.only or graph.targets))
+        chosen = until or self.only or frozenset(graph.targets)
+        self.targets = tuple(name for name in graph.steps if name in chosen)
         self.results = Results(graph, store)
         self.content_keys: dict[str, str] = {}
         self.hits: set[str] = set()
@@ -92,7 +102,7 @@ class _Planner:
         self._present: dict[tuple[str, str, int | None], str] = {}
         self._unfinished: dict[str, Unfinished] = {}
 
-    def prepare(self) -> Prepared:
+    def prepare(self, check_files: bool = True) -> Prepared:
         self.last: RunRecord | None = self.store.last_run(self.recipe, self.scale)
         last_keys = [step["key"] for step in self.last.steps.values()] if self.last else []
         self.entries: dict[str, IndexEntry] = self.store.lookup("recipe", [*self.graph.keys.values(), *last_keys])
@@ -108,7 +118,7 @@ class _Planner:
             self._settle(needed, whole, wanted)
             running = {name for name in needed if name not in self.hits}
             more = {ref.step for name in running for ref in self.graph.inputs[name] if ref.execution_only} - pulled
-            gone = self._check_files(needed, running, whole, wanted)
+            gone = self._check_files(needed, running, whole, wanted) if check_files else {}
             if not more and not gone:
                 break
             pulled |= more
@@ -143,7 +153,7 @@ class _Planner:
         entry = self.entries.get(self.graph.keys[name])
         if name not in self.hits or record is None:
             return False
-        return entry is None or entry.content_key != record.content_key
+        return entry is None or (entry.content_key, entry.address) != (self.content_keys[name], record.address)
 
     def _needed(self, pulled: set[str]) -> list[str]:
         """Targets and all they depend on, in order; what only an execution-only field holds, if it was pulled."""
@@ -175,22 +185,28 @@ class _Planner:
         self.hits.clear()
         self.content_keys.clear()
         self.broken.clear()
-        chosen = set(needed)
+        readers = self._readers(needed)
         left = {name: len({ref.step for ref in self.graph.inputs[name] if not ref.execution_only}) for name in needed}
         wave = [name for name in needed if left[name] == 0]
         while wave:
             self._settle_wave(wave, whole, wanted)
             following: list[str] = []
             for name in wave:
-                for consumer in self.graph.consumers[name]:
-                    references = [
-                        ref for ref in self.graph.inputs[consumer] if ref.step == name and not ref.execution_only
-                    ]
-                    if consumer in chosen and references and all(self._is_known(ref) for ref in references):
+                for consumer, references in readers[name].items():
+                    if all(self._is_known(ref) for ref in references):
                         left[consumer] -= 1
                         if left[consumer] == 0:
                             following.append(consumer)
             wave = following
+
+    def _readers(self, needed: list[str]) -> dict[str, dict[str, list[InputRef]]]:
+        """Step -> step that reads it -> what it reads; of a join of ten thousand each input is looked at once."""
+        readers: dict[str, dict[str, list[InputRef]]] = {name: {} for name in self.graph.steps}
+        for name in needed:
+            for reference in self.graph.inputs[name]:
+                if not reference.execution_only:
+                    readers[reference.step].setdefault(name, []).append(reference)
+        return readers
 
     def _is_known(self, reference: InputRef) -> bool:
         """True where an input can be read now: a milestone of an unfinished step, too."""
@@ -222,7 +238,7 @@ class _Planner:
             self._contents[name, unknown[name]] = record
             self._addresses[name, unknown[name]] = addresses[name]
         known = [name for name in wave if self.content_keys.get(name)]
-        places = {self._address(name, self.content_keys[name]) for name in known if wanted[name]}
+        places = {self._milestones_at(name, self.content_keys[name]) for name in known if wanted[name]}
         self._published |= self.store.milestones_at(places - self._published.keys())
         for name in known:
             self._decide(name, self.content_keys[name], name in whole, wanted[name])
@@ -232,7 +248,7 @@ class _Planner:
         result = self.results.of(name)
         result.record, result.milestones = None, {}
         if wanted:
-            result.milestones = self._published[self._address(name, key)]
+            result.milestones = self._published[self._milestones_at(name, key)]
         if name in self.forced or name in self.missing:
             if record is not None and name not in self.forced:
                 self.superseded[name] = (record.attempt,)
@@ -244,9 +260,19 @@ class _Planner:
             self.hits.add(name)
 
     def _address(self, name: str, content_key: str) -> str:
-        """Where the attempts at this work lie, which may have been begun under another name."""
+        """Where the attempts at this work lie, which may have been begun under another name.
+
+        An artifact that was accepted for it is other work: what is run now must not take its place.
+        """
         record = self._contents.get((name, content_key))
-        return record.address if record is not None else self._addresses.get((name, content_key), "")
+        if record is not None and record.content_key == content_key:
+            return record.address
+        return self._addresses.get((name, content_key), "")
+
+    def _milestones_at(self, name: str, content_key: str) -> str:
+        """Where the milestones of this work lie; an accepted artifact's count, too."""
+        record = self._contents[name, content_key]
+        return record.address if record is not None else self._address(name, content_key)
 
     def _check_files(
         self, needed: list[str], running: set[str], whole: set[str], wanted: dict[str, set[int]]
@@ -430,7 +456,19 @@ class _Planner:
 
     def _notes(self, name: str) -> tuple[str, ...]:
         record = self.results.of(name).record
-        if record is None or self.graph.steps[name].code != "pin":
+        if record is None:
+            return ()
+        return (*self._accepted(record, self.content_keys.get(name, "")), *self._drift(name, record))
+
+    def _accepted(self, record: Record, content_key: str) -> tuple[str, ...]:
+        """Why an artifact of another content key is reused."""
+        if record.content_key == content_key:
+            return ()
+        acceptance = self.store.acceptance(record.address, content_key)
+        return (f"accepted: {acceptance.reason}",) if acceptance is not None else ()
+
+    def _drift(self, name: str, record: Record) -> tuple[str, ...]:
+        if self.graph.steps[name].code != "pin":
             return ()
         drift = code_drift(record.code, self.graph.code[name].fingerprints)
         if not drift:

@@ -5,6 +5,7 @@ It keeps the payload of every key beside the key, so that a change can be shown 
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable
@@ -13,6 +14,11 @@ from typing import Any, Literal
 SCHEMA = 1
 
 Status = Literal["succeeded", "failed", "interrupted", "halted", "stopped_at_milestone", "running"]
+
+
+@functools.cache
+def _fields(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,7 +114,7 @@ class Record:
     def from_json(cls, text: str) -> "Record":
         """Read a record; fields of later schemas that are unknown here are ignored."""
         data = json.loads(text)
-        known = {field.name for field in dataclasses.fields(cls)}
+        known = _fields(cls)
         data = {name: value for name, value in data.items() if name in known}
         data["inputs"] = tuple(InputRecord(**item) for item in data.get("inputs", ()))
         data["files"] = tuple(FileRecord(**item) for item in data.get("files", ()))
@@ -146,7 +152,7 @@ class MilestoneRecord:
     @classmethod
     def from_json(cls, text: str) -> "MilestoneRecord":
         data = json.loads(text)
-        known = {field.name for field in dataclasses.fields(cls)}
+        known = _fields(cls)
         data = {name: value for name, value in data.items() if name in known}
         data["files"] = tuple(FileRecord(**item) for item in data.get("files", ()))
         return cls(**data)
@@ -177,12 +183,13 @@ class RunRecord:
     outcome: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        # Its fields hold JSON only, of every step of the graph: asdict would copy all of that first.
+        return json.dumps({name: getattr(self, name) for name in _fields(type(self))}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "RunRecord":
         data = json.loads(text)
-        known = {field.name for field in dataclasses.fields(cls)}
+        known = _fields(cls)
         data = {name: value for name, value in data.items() if name in known}
         data["arguments"] = tuple(data.get("arguments", ()))
         return cls(**data)

@@ -134,6 +134,10 @@ class RemoteFiles(Files):
                 return bytes(self.fs.cat_file(self._path(path))) == data
         return True
 
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._call(path, lambda: self._fresh().rm(self._path(path), recursive=True), _LISTING_SECONDS)
+
     def names(self, folder: str) -> list[str]:
         try:
             found = self._call(folder, lambda: self._fresh().ls(self._path(folder), detail=False), _LISTING_SECONDS)
@@ -149,6 +153,12 @@ class RemoteFiles(Files):
         """The file system without what it remembers of listings: another process may have written since."""
         self.fs.invalidate_cache()
         return self.fs
+
+    def modified(self, path: str) -> float | None:
+        try:
+            return self._call(path, lambda: self._fresh().modified(self._path(path))).timestamp()
+        except FileNotFoundError:
+            return None
 
     def digest(self, path: str, info: FileInfo) -> str:
         return info.mark if info.has_checksum else self.sha256(path)

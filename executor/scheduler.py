@@ -111,12 +111,15 @@ class Scheduler:
         return self.outcomes
 
     def _begin(self) -> None:
-        entries = {}
+        entries: dict[str, IndexEntry] = {}
+        contents: list[IndexEntry] = []
         for name in self.prepared.unindexed:
             record = self.results.of(name).record
             assert record is not None
-            entries[self.graph.keys[name]] = IndexEntry(content_key=record.content_key, address=record.address)
-        self.store.enter_all(entries)
+            entry = IndexEntry(content_key=self._content_key(name), address=record.address)
+            entries[self.graph.keys[name]] = entry
+            contents.append(IndexEntry(content_key=record.content_key, address=record.address))
+        self.store.enter_all(entries, contents)
         for name, step in self.planned.items():
             if step.action == "reuse" or is_raw(step.step):
                 self._reuse(name)
@@ -151,7 +154,7 @@ class Scheduler:
             location=location,
             address=record.address if record else step.address,
             attempt=record.attempt if record else "",
-            content_key=record.content_key if record else step.content_key,
+            content_key=step.content_key or self._content_key(name),
             result=record.result if record else None,
         )
         self.listener(StepReused(name=name, location=location))

@@ -4,13 +4,15 @@
     {prefix}/{name}-{content key}/.step/record.json           the record that counts; an artifact exists only with it
     {prefix}/{name}-{content key}/.step/attempts/{attempt}/   record.json, source.json, log.txt of every attempt
     {prefix}/{name}-{content key}/.step/milestones/{n}.json   published parts
-    {prefix}/.index/recipe/{key}.json, content/{key}.json     shortcuts to addresses; can be rebuilt from records
+    {prefix}/{name}-{content key}/.step/accepted/{key}.json   see acceptance.py
+    {prefix}/.index/{recipe,content,accepted}/{key}.json      shortcuts to addresses; can be rebuilt from records
     {prefix}/.index/last/{recipe and scale}.json              the run that began last
     {prefix}/.leases/{content key}/                           see lease.py
     {prefix}/.runs/{id}.json                                  one file for every run
 
-Invariant: records are replaced in one move, milestones are never replaced, and nothing here deletes data. What cannot
-be read (cut short, damaged) counts as absent: it is never served and never ends a plan, and `Store.unreadable` says so.
+Invariant: records are replaced in one move, milestones are never replaced, and only `delete` (for gc) removes anything.
+What cannot be read (cut short, damaged) counts as absent: it is never served and never ends a plan, and
+`Store.unreadable` says so.
 """
 
 import base64
@@ -18,12 +20,14 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import secrets as entropy
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from executor.acceptance import Acceptance
 from executor.errors import StoreError
 from executor.failpoints import reached
 from executor.files import FileInfo, open_files
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from executor.recipe import Recipe
 
 _SHORT = 16
+_ADDRESS = re.compile(rf".+-[a-z2-7]{{{_SHORT}}}")
 
 
 def default_prefix(recipe: "Recipe | None" = None) -> str:
@@ -221,14 +226,11 @@ class Store:
         """Note which artifact a recipe key led to."""
         self.files.write(f".index/recipe/{recipe_key}.json", _entry_bytes(entry), checked=True)
 
-    def enter_all(self, entries: dict[str, IndexEntry]) -> None:
-        """Note where the artifacts of several recipe keys lie, several at once."""
-
-        def enter(recipe_key: str) -> None:
-            self.enter_content(entries[recipe_key])
-            self.enter(recipe_key, entries[recipe_key])
-
-        self.files.each(enter, entries)
+    def enter_all(self, by_recipe_key: dict[str, IndexEntry], contents: Iterable[IndexEntry]) -> None:
+        """Note where artifacts lie by recipe key and by content, several at once."""
+        by_content_key = {entry.content_key: entry for entry in contents}
+        self.files.each(lambda key: self.enter_content(by_content_key[key]), by_content_key)
+        self.files.each(lambda key: self.enter(key, by_recipe_key[key]), by_recipe_key)
 
     def enter_content(self, entry: IndexEntry) -> None:
         """Note where the attempts at a content key lie, so that they are found under any name of the step."""
@@ -239,8 +241,14 @@ class Store:
         entries = self.lookup("content", wanted.values())
         return {name: entries[key].address if key in entries else address_of(name, key) for name, key in wanted.items()}
 
+    def enter_accepted(self, acceptance: Acceptance) -> None:
+        """Note which artifact was accepted for a content key; it counts only with the acceptance itself."""
+        entry = IndexEntry(content_key=acceptance.content_key, address=acceptance.address)
+        self.files.write(f".index/accepted/{entry.content_key}.json", _entry_bytes(entry))
+
     def lookup(self, kind: str, keys: Iterable[str]) -> dict[str, IndexEntry]:
-        """Index entries for recipe keys (`recipe`) or content keys (`content`); absent where there is none to read."""
+        """Index entries for recipe keys (`recipe`) or content keys (`content`, `accepted`); absent where there is none
+        to read."""
         paths = {f".index/{kind}/{key}.json": key for key in keys if key}
         found = self.files.read_many(paths)
         entries = {paths[path]: _parse_entry(data) for path, data in found.items()}
@@ -253,10 +261,42 @@ class Store:
     def find_contents(
         self, wanted: dict[str, str], addresses: dict[str, str] | None = None
     ) -> dict[str, Record | None]:
-        """The same for several steps at once: name -> content key (and their addresses, where these are known)."""
+        """The same for several steps at once: name -> content key (and their addresses, where these are known).
+
+        Where there is none of the key's own, one that was accepted for it.
+        """
         addresses = addresses or self.addresses(wanted)
         records = self.records(addresses.values())
-        return {name: checked(records[addresses[name]], key) for name, key in wanted.items()}
+        found = {name: checked(records[addresses[name]], key) for name, key in wanted.items()}
+        return found | self._accepted({name: wanted[name] for name, record in found.items() if record is None})
+
+    def _accepted(self, wanted: dict[str, str]) -> dict[str, Record | None]:
+        entries = self.lookup("accepted", wanted.values())
+        places = {name: (entries[key].address, key) for name, key in wanted.items() if key in entries}
+        records = self.records(address for address, _ in places.values())
+        acceptances = self.acceptances(places.values())
+        return {name: accepted(records[place[0]], acceptances.get(place)) for name, place in places.items()}
+
+    # Acceptances
+
+    def acceptance(self, address: str, content_key: str) -> Acceptance | None:
+        """What was accepted of the artifact at an address for another content key than its own."""
+        return self.acceptances([(address, content_key)]).get((address, content_key))
+
+    def acceptances(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Acceptance]:
+        """The same for several (address, content key) at once."""
+        paths = {f"{address}/.step/accepted/{key}.json": (address, key) for address, key in wanted}
+        found = self.files.read_many(paths)
+        return {paths[path]: _parse_acceptance(data, path) for path, data in found.items()}
+
+    def accept(self, acceptance: Acceptance) -> Acceptance:
+        """Put an acceptance beside its record, then into the index. One of before stays what it is and is returned."""
+        path = f"{acceptance.address}/.step/accepted/{acceptance.content_key}.json"
+        if not self.files.create(path, _bytes(acceptance.to_json())):
+            acceptance = self.acceptance(acceptance.address, acceptance.content_key) or acceptance
+        self.enter_accepted(acceptance)
+        self.enter(acceptance.recipe_key, IndexEntry(content_key=acceptance.content_key, address=acceptance.address))
+        return acceptance
 
     # Files
 
@@ -288,7 +328,9 @@ class Store:
             raise StoreError(f"there is no run {run_id} under {self.prefix}/.runs")
         found = self._parsed(RunRecord.from_json, data, path)
         if found is None:
-            raise StoreError(f"{self.prefix}/{path} cannot be read ({self.unreadable[path]}); compare with another run")
+            raise StoreError(
+                f"{self.prefix}/{path} cannot be read ({self.unreadable[path]}); move it away to go on without it"
+            )
         return found
 
     def last_run(self, recipe: str, scale: str) -> RunRecord | None:
@@ -299,13 +341,14 @@ class Store:
         path = _last_path(recipe, scale)
         noted = self._parsed(lambda text: str(json.loads(text)["run"]), self.files.read(path), path)
         found = self._run_of(noted, recipe, scale) if noted else None
-        if found is not None:
-            return found
+        return found if found is not None else next(self.runs_of(recipe, scale), None)
+
+    def runs_of(self, recipe: str, scale: str) -> Iterator[RunRecord]:
+        """The runs of a recipe at a scale, newest first by name, each read when it is asked for."""
         ending = f"-{run_slug(recipe, scale)}"
         for run_id in reversed(self.run_ids()):
             if run_id.endswith(ending) and (found := self._run_of(run_id, recipe, scale)) is not None:
-                return found
-        return None
+                yield found
 
     def _run_of(self, run_id: str, recipe: str, scale: str) -> RunRecord | None:
         path = f".runs/{run_id}.json"
@@ -338,6 +381,13 @@ def checked(record: Record | None, content_key: str) -> Record | None:
     return record
 
 
+def accepted(record: Record | None, acceptance: Acceptance | None) -> Record | None:
+    """The record if it is a finished artifact and the very one that was accepted."""
+    if record is None or acceptance is None or not record.finished:
+        return None
+    return record if record.content_key == acceptance.accepted_key else None
+
+
 def _entry_bytes(entry: IndexEntry) -> bytes:
     return _bytes(json.dumps(dataclasses.asdict(entry), sort_keys=True))
 
@@ -368,6 +418,15 @@ def _last_path(recipe: str, scale: str) -> str:
     return f".index/last/{run_slug(recipe, scale)}-{hashlib.sha256(f'{recipe} {scale}'.encode()).hexdigest()[:8]}.json"
 
 
+def _parse_acceptance(data: bytes, path: str) -> Acceptance:
+    try:
+        return Acceptance.from_json(data.decode())
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"{path}: not an acceptance ({type(error).__name__}: {error}); move it away and accept again"
+        ) from error
+
+
 def _bytes(text: str) -> bytes:
     return redact(text).encode()
 
@@ -382,6 +441,11 @@ def read_record(location: str) -> Record:
     if record is None:
         raise StoreError(f"{redact(location)}: no record of {f'attempt {attempt} of ' if attempt else ''}{address}")
     return dataclasses.replace(record, source=store.source(address, record.attempt))
+
+
+def is_inside_artifact(location: str) -> bool:
+    """Whether a location has the form of an artifact's: raw data lies elsewhere and has no record."""
+    return any(_ADDRESS.fullmatch(part) for part in location.split("/"))
 
 
 def locate(location: str) -> tuple[Store, str, str]:

@@ -57,6 +57,7 @@ def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
     package = module if is_package else module.rpartition(".")[0]
     reader = _ModuleReader(package, text)
     reader.read(ast.parse(text).body)
+    reader.register()
     units: dict[str, tuple[Unit, ...]] = {}
     pins: dict[str, str] = {}
     for name, nodes in reader.definitions.items():
@@ -69,7 +70,7 @@ def parse_module(text: str, module: str, is_package: bool) -> ModuleCode:
         plain = [node for node in nodes if not isinstance(node, ast.ClassDef)]
         if plain:
             found.append(_unit(name, plain, package))
-        units[name] = tuple(found)
+        units[name] = _merged(found)
     return ModuleCode(
         units=units,
         imports={name: tuple(found) for name, found in reader.imports.items()},
@@ -115,6 +116,7 @@ class _ModuleReader:
         self.imports: dict[str, list[Import]] = {}
         self.stars: list[str] = []
         self.has_globals = "global " in text
+        self._registered: list[tuple[str, ast.stmt]] = []
 
     def read(self, body: list[ast.stmt], whole: ast.stmt | None = None) -> None:
         """`whole` is the outermost `if`, `try`, ... around these statements: it decides what they bind."""
@@ -123,6 +125,7 @@ class _ModuleReader:
                 self._import(node, whole)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._define(node.name, whole or node)
+                self._registered += [(name, whole or node) for name in _registries(node)]
                 for name in _global_names(node) if self.has_globals else ():
                     self._define(name, whole or node)
             elif isinstance(node, ast.If) and (_is_type_checking(node.test) or _is_main(node.test)):
@@ -141,6 +144,12 @@ class _ModuleReader:
             self.imports.setdefault(name, []).append(found)
             if whole is not None and not isinstance(whole, ast.Try | ast.TryStar):
                 self._define(name, whole)  # what it imports depends on a condition, which may be code, too
+
+    def register(self) -> None:
+        """What a decorator of a table enters in it (`@TABLE.add`, `@f.register`) is a part of the table."""
+        for name, node in self._registered:
+            if name in self.definitions and name not in self.imports:
+                self._define(name, node)
 
     def _define(self, name: str, node: ast.stmt) -> None:
         nodes = self.definitions.setdefault(name, [])
@@ -167,6 +176,12 @@ def _is_main(test: ast.expr) -> bool:
         case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]):
             return True
     return False
+
+
+def _registries(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
+    """Names whose methods decorate a function or class."""
+    called = [decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list]
+    return [name for function in called if isinstance(function, ast.Attribute) for name in _roots(function)]
 
 
 def _global_names(node: ast.stmt) -> list[str]:
@@ -232,13 +247,12 @@ def _class_units(node: ast.ClassDef, package: str, outer: str = "") -> list[Unit
     is_dataclass = any("dataclass" in ast.dump(decorator) for decorator in node.decorator_list)
     rest: list[ast.stmt] = []
     fields: list[ast.stmt] = []
-    methods: dict[str, list[Unit]] = {}
-    nested: list[Unit] = []
+    inner: list[Unit] = []
     for item in node.body:
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
-            methods.setdefault(item.name, []).append(_unit(f"{name}.{item.name}", [item], package))
+            inner.append(_unit(f"{name}.{item.name}", [item], package))
         elif isinstance(item, ast.ClassDef):
-            nested += _class_units(item, package, f"{name}.")
+            inner += _class_units(item, package, f"{name}.")
         elif is_dataclass and isinstance(item, ast.AnnAssign) and "ClassVar" not in ast.dump(item.annotation):
             fields += [] if _is_no_code(item) else [item]
         else:
@@ -254,7 +268,7 @@ def _class_units(node: ast.ClassDef, package: str, outer: str = "") -> list[Unit
     units = [dataclasses.replace(_unit(name, [shell], package, located=False), lines=(_shell_lines(node, rest),))]
     if fields:
         units.append(_unit(f"{name}.{FIELDS}", fields, package))
-    return [*units, *(_merge(found) for found in methods.values()), *nested]
+    return [*units, *inner]
 
 
 def _is_no_code(field: ast.AnnAssign) -> bool:
@@ -278,8 +292,15 @@ def _shell_lines(node: ast.ClassDef, rest: list[ast.stmt]) -> tuple[int, int]:
     return first, min(last, min(apart) - 1) if not rest or rest[-1].lineno < min(apart) else last
 
 
+def _merged(units: list[Unit]) -> tuple[Unit, ...]:
+    """One unit for each name: a property and its setter, a class and what is assigned to it later, are one."""
+    by_name: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_name.setdefault(unit.name, []).append(unit)
+    return tuple(_merge(found) for found in by_name.values())
+
+
 def _merge(units: list[Unit]) -> Unit:
-    """Several definitions of one name (a property and its setter) as one unit."""
     if len(units) == 1:
         return units[0]
     return Unit(

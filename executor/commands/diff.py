@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from executor.commands.finding import find_record
+from executor.commands.finding import find_record, is_recipe
 from executor.commands.opening import open_recipe
 from executor.compare import Diff, diff
 from executor.errors import StoreError, UsageError
@@ -43,16 +43,13 @@ def _side(args: argparse.Namespace, typed: str) -> Side:
 
 
 def _is_recipe(typed: str) -> bool:
-    """A file of Python, or a module's name; anything else is an artifact or a record."""
-    if typed.endswith(".py"):
-        return True
     name, _, revision = typed.rpartition("@")
     if name.endswith(".py"):
         raise UsageError(
             f"{typed}: recipes at git revisions cannot be compared yet; "
             f"git worktree add ../at-{revision} {revision}, and diff the two files"
         )
-    return typed.replace(".", "").isidentifier() and "." in typed and not os.path.exists(typed)
+    return is_recipe(typed)
 
 
 def _recipe_side(args: argparse.Namespace, typed: str) -> Side:

@@ -1,10 +1,11 @@
 """From what a person types to a record: an address under the prefix, a path, a checkpoint in an artifact, a record."""
 
+import dataclasses
 import os
 
 from executor.errors import MarinadeError, StoreError, UsageError
 from executor.record import Record
-from executor.store import Store, default_prefix, read_record
+from executor.store import Store, default_prefix, locate, read_record
 
 
 def find_record(typed: str, prefix: str | None) -> Record:
@@ -13,7 +14,7 @@ def find_record(typed: str, prefix: str | None) -> Record:
     Raises UsageError that says where it was looked for.
     """
     store = Store(prefix or default_prefix())
-    if "://" in typed or os.path.exists(typed):
+    if _is_place(typed):
         try:
             return read_record(typed)
         except StoreError as error:
@@ -27,6 +28,30 @@ def find_record(typed: str, prefix: str | None) -> Record:
         f"{typed} is neither a path nor an artifact under {store.prefix}; "
         "marinade status RECIPE lists addresses, --prefix says where to look"
     )
+
+
+def find_artifact(typed: str, prefix: str | None) -> tuple[Store, Record]:
+    """The same with the store it lies in, in which `record.address` is its address."""
+    record = find_record(typed, prefix)
+    store = Store(prefix or default_prefix())
+    place = typed if _is_place(typed) else f"{store.prefix}/{typed.strip('/')}"
+    parent, name, _ = locate(place)
+    root = f"{parent.prefix}/{name}".removesuffix(f"/{record.address}")
+    if root == f"{parent.prefix}/{name}":  # it was moved to another name
+        return parent, dataclasses.replace(record, address=name)
+    return Store(root), record
+
+
+def _is_place(typed: str) -> bool:
+    """A URL or a path; what it names may be gone, and its record be there."""
+    return "://" in typed or os.path.isabs(typed) or os.path.exists(typed)
+
+
+def is_recipe(typed: str) -> bool:
+    """A file of Python, or a module's name; anything else is an artifact or a record."""
+    if typed.endswith(".py"):
+        return True
+    return typed.replace(".", "").isidentifier() and "." in typed and not os.path.exists(typed)
 
 
 def trace_artifact(typed: str, prefix: str | None):

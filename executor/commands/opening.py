@@ -36,11 +36,16 @@ def open_recipe(args: argparse.Namespace, target: str | Recipe | None = None) ->
     """The recipe that `args` (or `target`) names, at the scale and with the settings of `args`."""
     wanted = target if target is not None else args.recipe
     shown = wanted if isinstance(wanted, str) else wanted.name
-    with _explained(f"{shown} cannot be imported"):
-        recipe = load(wanted) if isinstance(wanted, str) else wanted
+    recipe = load_recipe(wanted) if isinstance(wanted, str) else wanted
     with _explained(f"{shown} cannot be built at scale {args.scale}"):
         experiment = recipe.experiment(args.scale, args.overrides)
     return Opened(recipe=recipe, scale=args.scale, experiment=experiment, prefix=args.prefix or default_prefix(recipe))
+
+
+def load_recipe(typed: str) -> Recipe:
+    """The recipe of a path or module name; what it raises while it is imported is in the UsageError."""
+    with _explained(f"{typed} cannot be imported"):
+        return load(typed)
 
 
 @contextlib.contextmanager

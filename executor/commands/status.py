@@ -3,9 +3,10 @@
 import argparse
 import sys
 
-from executor.commands.opening import open_recipe
+from executor.commands.opening import open_recipe, split_names
 from executor.planner import make_plan
 from executor.render.terminal import Terminal
+from executor.selection import matching
 from executor.status import status_of
 
 
@@ -13,7 +14,8 @@ def execute(args: argparse.Namespace) -> int:
     opened = open_recipe(args)
     store = opened.store
     plan = make_plan(opened.experiment, store, recipe=opened.recipe.name, scale=opened.scale)
-    status = status_of(plan, store)
+    asked = matching(split_names(args.steps), opened.graph(), "status") if args.steps else frozenset()
+    status = status_of(plan, store, asked)
     if args.json:
         from executor.render.as_json import dumps, status_json
 

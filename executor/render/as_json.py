@@ -1,8 +1,12 @@
 """Data -> the JSON that scripts read. The shapes are a promise (docs, "Interface"); new keys may be added."""
 
+import dataclasses
 import json
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from executor.acceptance import Acceptance
 from executor.compare import Diff
 from executor.estimate import Estimate
 from executor.fields import Change, readable
@@ -12,8 +16,12 @@ from executor.record import Record
 from executor.status import Status
 
 if TYPE_CHECKING:
+    from executor.accept import Accepted
+    from executor.deleting import Deleted
+    from executor.gc import Collection
     from executor.graph import Graph
     from executor.run import RunOutcome
+    from executor.verify import Verified
 
 
 def dumps(data: Any) -> str:
@@ -139,9 +147,85 @@ def status_json(status: Status) -> dict[str, Any]:
                 "seconds": step.seconds,
                 "error": step.error,
                 "log": step.log,
+                "attempts": [dataclasses.asdict(attempt) for attempt in step.attempts],
             }
             for step in status.steps
         ],
+    }
+
+
+def accepted_json(accepted: "Accepted") -> dict[str, Any]:
+    return {
+        "recipe": accepted.recipe,
+        "scale": accepted.scale,
+        "prefix": accepted.prefix,
+        "accepted": [_acceptance(acceptance) for acceptance in accepted.acceptances],
+        "up_to_date": list(accepted.up_to_date),
+    }
+
+
+def _acceptance(acceptance: Acceptance) -> dict[str, Any]:
+    return {
+        "name": acceptance.name,
+        "key": acceptance.recipe_key,
+        "content_key": acceptance.content_key,
+        "accepted_key": acceptance.accepted_key,
+        "address": acceptance.address,
+        "attempt": acceptance.attempt,
+        "reason": acceptance.reason,
+        "accepted": acceptance.accepted,
+        "host": acceptance.host,
+        "user": acceptance.user,
+        "changes": [
+            {**change, "old": readable(change["old"]), "new": readable(change["new"])} for change in acceptance.changes
+        ],
+    }
+
+
+def verified_json(asked: str, results: "Sequence[Verified]", absent: Sequence[str], command: str) -> dict[str, Any]:
+    """`absent` are steps of a recipe without an artifact; `command` makes what is damaged again."""
+    return {
+        "asked": asked,
+        "ok": not any(verified.problems for verified in results),
+        "artifacts": [
+            {**dataclasses.asdict(verified), "ok": not verified.problems, "problems": list(verified.problems)}
+            for verified in results
+        ],
+        "absent": list(absent),
+        "next": command,
+    }
+
+
+def collection_json(
+    collection: "Collection", recipes: Sequence[tuple[str, str]], done: "Sequence[Deleted]"
+) -> dict[str, Any]:
+    """`deleted` and `skipped` of each piece stay false and empty in a dry run."""
+    fate = {(deleted.garbage.address, deleted.garbage.attempt): deleted for deleted in done}
+    garbage = []
+    for found in collection.garbage:
+        deleted = fate.get((found.address, found.attempt))
+        garbage.append(
+            {
+                "name": found.name,
+                "address": found.address,
+                "attempt": found.attempt,
+                "files": found.files,
+                "bytes": found.size,
+                "idle_days": round(found.idle_days, 3) if math.isfinite(found.idle_days) else None,
+                "why": found.why,
+                "recipe": found.recipe,
+                "deleted": deleted is not None and not deleted.skipped,
+                "skipped": deleted.skipped if deleted is not None else "",
+            }
+        )
+    return {
+        "recipes": [{"recipe": recipe, "scale": scale} for recipe, scale in recipes],
+        "prefix": collection.prefix,
+        "keep_days": collection.keep_days,
+        "garbage": garbage,
+        "bytes": sum(found.size for found in collection.garbage),
+        "kept": dict(collection.kept),
+        "unknown": list(collection.unknown),
     }
 
 

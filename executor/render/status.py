@@ -1,8 +1,9 @@
 """The state of each step as text."""
 
+from executor.render.frames import own_frames
 from executor.render.terminal import Terminal, columns
 from executor.render.values import duration_text
-from executor.status import Status, StepStatus
+from executor.status import AttemptStatus, Status, StepStatus
 
 _COLORS = {
     "succeeded": ("green",),
@@ -44,10 +45,32 @@ def _details(step: StepStatus, terminal: Terminal) -> list[str]:
     lines = []
     if step.state == "running":
         lines.append(f"      on {step.where}")
-    if step.error:
+    if step.asked:
+        for attempt in step.attempts:
+            lines += ["", *_attempt(attempt, terminal)]
+        lines += [""] if step.attempts else []
+    elif step.state == "failed" and step.attempts:
+        lines += _attempt(step.attempts[0], terminal)
+    elif step.error:
         lines += terminal.wrap(step.error, 6)
-    if step.state in ("failed", "halted") and step.log:
+    if step.state in ("failed", "halted") and step.log and not step.attempts:
         lines.append(f"      log {step.log}")
     if step.state == "halted":
         lines.append(f"      go on with --acknowledge {step.name}")
+    return lines
+
+
+def _attempt(attempt: AttemptStatus, terminal: Terminal) -> list[str]:
+    """One attempt: number, when, where; of one that did not succeed the traceback's own frames and the log's end."""
+    took = f", {duration_text(attempt.seconds)}" if attempt.seconds else ""
+    where = f" on {attempt.host} process {attempt.pid}" if attempt.host else ""
+    status = attempt.status.replace("_", " ")
+    head = f"attempt {attempt.number} {status}, {clock_text(attempt.started)}{took}{where}"
+    lines = terminal.wrap(head, 6)
+    if attempt.traceback:
+        lines += [f"        {line}" for line in own_frames(attempt.traceback).splitlines()]
+    elif attempt.error:
+        lines += terminal.wrap(attempt.error, 8)
+    lines.append(f"        log {attempt.log}")
+    lines += [f"        | {line}" for line in attempt.log_tail.splitlines()]
     return lines

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -246,6 +247,59 @@ def test_a_failing_step_says_why_and_where_and_what_next(marinade: Callable[...,
     assert [step["state"] for step in states] == ["succeeded", "succeeded", "failed", "waiting"]
     assert states[2]["log"] == log and "no good" in states[2]["error"]
     assert marinade("run", TINY, "--inline").code == 0
+
+
+def test_status_keeps_and_shows_every_failure(marinade: Callable[..., Typed]) -> None:
+    failing = ("--set", "midtrain.fail=true")
+    for _ in range(2):
+        assert marinade("run", TINY, "--inline", *failing).code == 1
+    shown = marinade("status", TINY, *failing).out
+    assert "attempt 2 failed" in shown and "attempt 1" not in shown and f"on {socket.gethostname()} process" in shown
+    assert 'raise ValueError("the learning rate is no good")' in shown and "executor/attempt.py" not in shown
+    assert "| training starts" in shown and "log.txt" in shown and "ValueError: the learning rate is no good" in shown
+    asked = marinade("status", TINY, "hero/mid*", *failing).out
+    assert asked.index("attempt 2 failed") < asked.index("attempt 1 failed") and "hero/pretrain" not in asked
+    (step,) = marinade("status", TINY, "hero/midtrain", "--json", *failing).json["steps"]
+    assert [attempt["number"] for attempt in step["attempts"]] == [2, 1]
+    for attempt in step["attempts"]:
+        assert (
+            attempt["status"] == "failed" and attempt["host"] == socket.gethostname() and attempt["pid"] == os.getpid()
+        )
+        assert attempt["error"].endswith("the learning rate is no good") and "Traceback" not in attempt["error"]
+        assert attempt["traceback"].startswith("Traceback (most recent call last):")
+        assert attempt["log_tail"] == "training starts" and "training starts" in Path(attempt["log"]).read_text()
+    every = marinade("status", TINY, "--json", *failing).json["steps"]
+    assert [len(step["attempts"]) for step in every] == [1, 1, 2, 0]
+    unknown = marinade("status", TINY, "hero/sft")
+    assert unknown.code == 2 and "the steps are corpus, hero/pretrain" in unknown.err
+
+
+def test_accept_verify_and_gc_as_they_are_typed(marinade: Callable[..., Typed]) -> None:
+    assert marinade("run", TINY, "--inline").code == 0
+    changed = ("--set", "midtrain.learning_rate=0.001")
+    refused = marinade("accept", TINY, "hero/midtrain", "--reason", " ", *changed)
+    assert refused.code == 2 and "--reason is empty" in refused.err
+    assert marinade("accept", TINY, "hero/midtrain", *changed).code == 2
+    accepted = marinade("accept", TINY, "hero/midtrain", "--reason", "the rate is not used", *changed)
+    assert accepted.code == 0 and "config learning_rate  None -> 0.001" in accepted.out
+    assert "reason: the rate is not used" in accepted.out
+    plan = marinade("plan", TINY, "--json", *changed)
+    assert plan.json["counts"] == {"reuse": 4}
+    assert plan.json["steps"][2]["notes"] == ["accepted: the rate is not used"]
+    assert "note: accepted: the rate is not used" in marinade("plan", TINY, *changed).out
+    again = marinade("accept", TINY, "hero/midtrain", "--reason", "x", *changed)
+    assert again.code == 2 and "nothing to accept: hero/midtrain is already up to date" in again.err
+    assert marinade("verify", TINY, *changed).out.count("ok  ") == 4
+    assert marinade("verify", TINY, "--json").json["ok"]
+    found = marinade("gc", TINY, "--keep", "0")
+    assert found.code == 0 and "kept: 4 reached by a given recipe" in found.out and "nothing to delete" in found.out
+    found = marinade("gc", TINY, "--set", "words=[a]", "--keep", "0")
+    assert "nothing was deleted: --delete deletes them" in found.out and "made by" in found.out
+    found = marinade("gc", TINY, "--set", "words=[a]", "--keep", "0", "--delete")
+    assert "deleted 4 artifacts" in found.out
+    assert marinade("plan", TINY, "--json").json["counts"] == {"run": 4}
+    for wrong in ("-1", "nan", "inf", "month"):
+        assert marinade("gc", TINY, f"--keep={wrong}").code == 2
 
 
 def test_diff_of_a_recipe_and_its_amendment(marinade: Callable[..., Typed]) -> None:

@@ -219,6 +219,25 @@ CASES = {
     "table handed to a function": one(
         "T = {}\ndef fill(t):\n    t[1] = 1\nfill(T)\ndef work(c, o):\n    return T\n", "t[1] = 1", "t[1] = 2", "step.fill"
     ),
+    "class changed after it was made": one(
+        "class K:\n    SIZE = 1\n    def f(self):\n        return self.SIZE\nK.SIZE = 2\ndef work(c, o):\n    return K().f()\n",
+        "K.SIZE = 2", "K.SIZE = 3", "step.K",
+    ),
+    "table filled by its own decorator": one(
+        "class Table(dict):\n    def add(self, f):\n        self[f.__name__] = f\nT = Table()\n@T.add\ndef alpha():\n    return 1\n"
+        "def work(c, o):\n    return T[c]()\n",
+        "return 1", "return 2", "step.T",
+    ),
+    "generic function": one(
+        "import functools\n@functools.singledispatch\ndef f(x):\n    return 0\n@f.register\ndef _(x: int):\n    return 1\n"
+        "@functools.cache\ndef other():\n    return 3\ndef work(c, o):\n    return f(c)\n",
+        "return 1", "return 2", "step.f",
+    ),
+    "another function with the same decorator": one(
+        "import functools\n@functools.cache\ndef f():\n    return 0\n@functools.cache\ndef other():\n    return 3\n"
+        "def work(c, o):\n    return f(), functools\n",
+        "return 3", "return 4",
+    ),
     "global set by a function": one(
         "X = 0\ndef setup():\n    global X\n    X = 1\nsetup()\ndef work(c, o):\n    return X\n", "X = 1", "X = 2", "step.X"
     ),
@@ -292,18 +311,27 @@ CASES = {
 
 
 @pytest.fixture
-def units(project):
-    def found(files: dict[str, str], *things: str) -> dict[str, str]:
-        for name, text in {"__init__.py": "", **files}.items():
-            project.write(f"pack/{name}", text, header=False)
-        project.forget()
-        if str(project.root) not in sys.path:
-            sys.path.insert(0, str(project.root))
-        module = importlib.import_module("pack.step")
-        forget()
-        return reach([getattr(module, thing) for thing in things or ("work",)]).units
+def units(tmp_path, monkeypatch):
+    """Writes a package, imports its `step` and gives the units that `work` reaches."""
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "pack").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
-    return found
+    def forget_modules() -> None:
+        for name in [name for name in sys.modules if name == "pack" or name.startswith("pack.")]:
+            del sys.modules[name]
+        forget()
+
+    def found(files: dict[str, str]) -> dict[str, str]:
+        for name, text in {"__init__.py": "", **files}.items():
+            (tmp_path / "pack" / name).write_text(text)
+        forget_modules()
+        importlib.invalidate_caches()
+        return reach([importlib.import_module("pack.step").work]).units
+
+    yield found
+    forget_modules()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -340,7 +368,7 @@ CONFIG = """
 
 
 @pytest.mark.parametrize("old", ["depth: int = 1", "width: int = 1", "size: int = 1"])
-def test_fields_of_classes_with_values_in_the_config_are_no_code(units, project, old):
+def test_fields_of_classes_with_values_in_the_config_are_no_code(units, old):
     """hamilton#1250: a field added to a config class, its bases or a class inside it."""
 
     def fingerprints(text: str) -> dict[str, str]:

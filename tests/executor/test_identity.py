@@ -82,7 +82,7 @@ VALUES = [
     datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), datetime.timedelta(days=1),
     Color.RED, Color.BLUE, Access.READ, Access.READ | Access.WRITE, Adam(), Lion(), Adam(0.2), Adam, Lion, work, play, len,
     functools.partial(work, 1), functools.partial(work, 2), functools.partial(play, 1), functools.partial(work, x=1),
-    PurePosixPath("a/b"), "a/b", Secret("A"), Secret("B"), np.float32(1), np.float64(1), np.int64(1), np.bool_(True),
+    PurePosixPath("a/b"), "a/b", "https://me:x@host", "https://me:y@host", "https://***@host", Secret("A"), Secret("B"), np.float32(1), np.float64(1), np.int64(1), np.bool_(True),
     np.zeros(2), np.zeros(2, np.float32), np.zeros((2, 1)), np.ones(2), 2**70, 2.0**70,
 ]  # fmt: skip
 
@@ -213,10 +213,14 @@ def test_a_list_that_contains_itself_is_an_error():
         fingerprint(value)
 
 
-@pytest.mark.parametrize("config", [Takes("gs://x/y"), Takes(Step("a", work, Adam()), ("/tmp/x",))])
-def test_a_plain_string_where_an_input_belongs_is_an_error(config):
-    with pytest.raises(IdentityError, match="raw inputs are steps"):
+@pytest.mark.parametrize(
+    "config",
+    [Takes("gs://me:hunter2@x/y"), Takes(Step("a", work, Adam()), ("/tmp/x",)), Takes(Path("/tmp/x"))],  # type: ignore[arg-type]
+)
+def test_a_plain_string_or_path_where_an_input_belongs_is_an_error(config):
+    with pytest.raises(IdentityError, match="raw inputs are steps") as error:
         fingerprint(config)
+    assert "hunter2" not in str(error.value)
 
 
 def test_an_input_counts_by_what_its_step_is_not_by_its_name():

@@ -23,7 +23,7 @@ from executor.render.plan import plan_text
 from executor.render.status import status_text
 from executor.render.terminal import Terminal
 from executor.render.values import change_text, count_text, duration_text, value_text
-from executor.status import Status, StepStatus
+from executor.status import AttemptStatus, Status, StepStatus
 from executor.step import Step
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -254,6 +254,23 @@ def test_status() -> None:
             seconds=75,
             error="ValueError: the task file has 3 columns, 4 are needed",
             log="/data/artifacts/hero/eval-abc/.step/attempts/01/log.txt",
+            attempts=(
+                AttemptStatus(
+                    number=2,
+                    attempt="02",
+                    status="failed",
+                    host="node7",
+                    pid=412,
+                    started="2026-12-01T02:12:00Z",
+                    seconds=75,
+                    error="step hero/eval: ValueError: the task file has 3 columns, 4 are needed",
+                    traceback='Traceback (most recent call last):\n  File "/p/steps/evaluate.py", line 7, in evaluate\n'
+                    "    raise ValueError(...)\nValueError: the task file has 3 columns, 4 are needed",
+                    log="/data/artifacts/hero/eval-abc/.step/attempts/02/log.txt",
+                    log_tail="reading tasks\n3 columns",
+                ),
+                AttemptStatus(number=1, attempt="01", status="interrupted", error="interrupted", log="/data/log.txt"),
+            ),
         ),
         StepStatus(
             name="hero/sft", state="halted", action="halted", error="loss spike", log="/data/log.txt", seconds=7200
