@@ -16,6 +16,8 @@ from executor.events import StepFinished
 from executor.files import open_files
 from executor.planner import make_plan
 
+pytestmark = pytest.mark.fault("storage that fails, hangs, truncates, forgets or lies")
+
 RECIPE = """
     import fsspec
     from pathlib import Path
