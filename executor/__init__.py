@@ -16,9 +16,10 @@ from executor.step import Experiment, Input, Milestone, Output, Resources, Step,
 if TYPE_CHECKING:
     from executor.cli import recipe_main as main
     from executor.compare import diff
+    from executor.locate import read_record
     from executor.planner import make_plan
     from executor.run import RunOptions, RunOutcome, run_experiment
-    from executor.store import Store, read_record
+    from executor.store import Store
 
 __all__ = [
     "Experiment",
@@ -60,7 +61,7 @@ _LATER = {
     "RunOptions": "executor.run",
     "RunOutcome": "executor.run",
     "Store": "executor.store",
-    "read_record": "executor.store",
+    "read_record": "executor.locate",
 }
 
 

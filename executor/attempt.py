@@ -25,13 +25,14 @@ from executor.external import is_raw, look, verify
 from executor.failpoints import reached
 from executor.failure import in_words, trace_of
 from executor.files import LocalFiles
+from executor.index import IndexEntry
 from executor.lease import Lease
 from executor.manifest import check_parts, digest_of, manifest
 from executor.milestones import publish, unpublished
 from executor.record import Record
 from executor.retry import Failure, classify
 from executor.secrets import redact, redact_json, reveal
-from executor.store import IndexEntry, Store, new_id, now
+from executor.store import Store, new_id, now
 from executor.task import Answer, Message, Progress, Published, Started, Task
 
 _PROGRESS_SECONDS = 0.5
@@ -91,7 +92,7 @@ def _found(store: Store, task: Task, attempts: tuple[Record, ...]) -> Answer | N
             store.commit(record)  # its process ended between its own record and the one that counts
     if record is None or record.attempt in task.superseded or store.absent(record):
         return None
-    store.enter(task.recipe_key, IndexEntry(content_key=task.content_key, address=record.address))
+    store.index.enter(task.recipe_key, IndexEntry(content_key=task.content_key, address=record.address))
     return Answer(status="reused", attempt=record.attempt, address=record.address, record=record.to_json())
 
 
@@ -162,7 +163,7 @@ class _Attempt:
         """Put this attempt on record. Returns output folders of earlier ones to resume from, newest first."""
         task, record = self.task, self.record
         if not attempts:
-            self.store.enter_content(IndexEntry(content_key=task.content_key, address=task.address))
+            self.store.index.enter_content(IndexEntry(content_key=task.content_key, address=task.address))
             reached("content-indexed")
         number = 1 + max((found.number for found in attempts), default=0)
         self.record = record = dataclasses.replace(record, number=number)

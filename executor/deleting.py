@@ -57,7 +57,7 @@ def _delete_artifact(store: Store, garbage: Garbage, recipe_keys: tuple[str, ...
     files.delete(f"{address}/.step/milestones")
     for key in recipe_keys:
         files.delete(f".index/recipe/{key}.json")
-    for key, entry in store.lookup("content", stored.content_keys).items():
+    for key, entry in store.index.lookup("content", stored.content_keys).items():
         if entry.address == address:
             files.delete(f".index/content/{key}.json")
     for acceptance in stored.acceptances:
@@ -77,6 +77,6 @@ def _recipe_keys(store: Store) -> dict[str, tuple[str, ...]]:
     """Address -> the recipe keys that the index leads to it; many can, since early cutoff enters each."""
     names = store.files.names(".index/recipe")
     found: dict[str, tuple[str, ...]] = {}
-    for key, entry in store.lookup("recipe", [name.removesuffix(".json") for name in names]).items():
+    for key, entry in store.index.lookup("recipe", [name.removesuffix(".json") for name in names]).items():
         found[entry.address] = (*found.get(entry.address, ()), key)
     return found

@@ -121,7 +121,7 @@ class _Needs:
         self.named: set[Place] = set()
         self.address_of = {key: address for address, found in stored.items() for key in found.content_keys}
         keys = {step["key"] for run in runs for step in run.steps.values()}
-        self.entries = {key: entry.address for key, entry in store.lookup("recipe", sorted(keys)).items()}
+        self.entries = {key: entry.address for key, entry in store.index.lookup("recipe", sorted(keys)).items()}
         self.idle = {address: self._idle_days(found) for address, found in stored.items()}
         self.used = {address: math.inf for address in stored}
 
@@ -137,7 +137,7 @@ class _Needs:
                 self._keep(milestone.address, "recipe", milestone.attempt)
             self._keep(self.address_of.get(step.content_key, ""), "recipe")
         # What an input's rerun may lead back to, if it writes the same.
-        for entry in self.store.lookup("recipe", unsettled).values():
+        for entry in self.store.index.lookup("recipe", unsettled).values():
             self._keep(entry.address, "recipe")
 
     def leases(self) -> None:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterable, Mapping
 
 from executor.attempt import run_task
+from executor.backend import Deliver
 from executor.control import Control
 from executor.errors import MarinadeError
 from executor.lease import Holder
 from executor.resources import local_capacity
-from executor.scheduler import Deliver
 from executor.step import Resources, Step
 from executor.task import Task
 

@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Iterable
 
 from executor.acceptance import Acceptance
+from executor.index import IndexEntry
 from executor.record import MilestoneRecord, Record
-from executor.store import IndexEntry, Store
+from executor.store import Store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,9 +86,9 @@ def reindex(store: Store) -> int:
     entries = 0
     for stored in sorted(found, key=lambda stored: stored.record.ended if stored.record is not None else ""):
         for key in stored.content_keys:
-            store.enter_content(IndexEntry(content_key=key, address=stored.address))
+            store.index.enter_content(IndexEntry(content_key=key, address=stored.address))
         for record in [stored.record] if stored.record is not None else []:
-            store.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=stored.address))
+            store.index.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=stored.address))
         for acceptance in stored.acceptances:
             store.accept(acceptance)
         entries += len(stored.content_keys) + (stored.record is not None) + 2 * len(stored.acceptances)

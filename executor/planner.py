@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from executor.changes import payload_changes
 from executor.external import is_raw, look
 from executor.graph import Graph
+from executor.index import IndexEntry
 from executor.plan import Action, Plan, PlannedStep, Reason
 from executor.reasons import Reasons
 from executor.record import RunRecord
@@ -24,7 +25,7 @@ from executor.results import Results
 from executor.selection import Selection, matching
 from executor.settled import Settled
 from executor.step import Experiment
-from executor.store import IndexEntry, Store
+from executor.store import Store
 from executor.unfinished import Unfinished, unfinished
 
 
@@ -98,7 +99,7 @@ class _Planner:
     def prepare(self, check_files: bool = True) -> Prepared:
         self.last: RunRecord | None = self.store.last_run(self.recipe, self.scale)
         last_keys = [step["key"] for step in self.last.steps.values()] if self.last else []
-        self.entries: dict[str, IndexEntry] = self.store.lookup("recipe", [*self.graph.keys.values(), *last_keys])
+        self.entries: dict[str, IndexEntry] = self.store.index.lookup("recipe", [*self.graph.keys.values(), *last_keys])
         self.settled.read(self._likely())
         raw = [name for name, step in self.graph.steps.items() if is_raw(step)]
         for name, found in self.store.files.each(lambda name: look(self.graph.steps[name]), raw).items():

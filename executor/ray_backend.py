@@ -18,13 +18,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from executor.backend import Deliver
 from executor.errors import MarinadeError, UsageError
 from executor.lease import Holder
 from executor.processes import Process, this_process
 from executor.recipe import Recipe
 from executor.resources import Capacity, local_capacity
 from executor.retry import Failure
-from executor.scheduler import Deliver
 from executor.secrets import redact
 from executor.step import Resources
 from executor.store import new_id

@@ -9,9 +9,10 @@ that, else it looks at the lease now and then.
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from executor.assignment import task_for
+from executor.backend import Backend
 from executor.errors import MarinadeError
 from executor.events import (
     Event,
@@ -24,39 +25,17 @@ from executor.events import (
     StepWaiting,
 )
 from executor.external import is_raw
+from executor.index import IndexEntry
 from executor.lease import Holder, Watch
 from executor.planner import Prepared
 from executor.ready import Ready
 from executor.record import MilestoneRecord, Record
-from executor.resources import Capacity
 from executor.retry import POLICIES, Failure, Restarts
 from executor.step import Resources
-from executor.store import IndexEntry, now
-from executor.task import Answer, Message, Progress, Published, Started, Task
+from executor.store import now
+from executor.task import Answer, Message, Progress, Published, Started
 
-Deliver = Callable[[str, Message | Failure], None]
 _WATCH_SECONDS = 0.5
-
-
-class Backend(Protocol):
-    """Where steps run: this process, or Ray."""
-
-    @property
-    def capacity(self) -> Capacity: ...
-
-    def start(self, name: str, task: Task, resources: Resources) -> None: ...
-
-    def attach(self, name: str, holder: Holder) -> bool:
-        """Listen to a step that another driver started; False where nothing leads to its process."""
-        ...
-
-    def wait(self, timeout_seconds: float | None, deliver: Deliver) -> None:
-        """Wait for the next messages (or the time limit) and deliver them; a failure is a worker that is gone."""
-        ...
-
-    def stop(self, deliver: Deliver) -> None:
-        """End what runs, as cleanly as it lets itself be ended, and deliver the answers."""
-        ...
 
 
 class Scheduler:
@@ -119,7 +98,7 @@ class Scheduler:
             entry = IndexEntry(content_key=self._content_key(name), address=record.address)
             entries[self.graph.keys[name]] = entry
             contents.append(IndexEntry(content_key=record.content_key, address=record.address))
-        self.store.enter_all(entries, contents)
+        self.store.index.enter_all(entries, contents)
         for name, step in self.planned.items():
             if step.action == "reuse" or is_raw(step.step):
                 self._reuse(name)
@@ -194,7 +173,8 @@ class Scheduler:
             return False
         if self.prepared.wanted[name]:
             result.milestones = self.store.milestones(self._address(name, key))
-            if not set(self.prepared.wanted[name]) <= set(result.milestones):
+            there = [at for at, found in result.milestones.items() if not self.store.absent_from(found)]
+            if not set(self.prepared.wanted[name]) <= set(there):
                 return False
         if record is None and (step.stop_at is None or not self.prepared.wanted[name]):
             return False
@@ -203,12 +183,12 @@ class Scheduler:
             return False
         result.record = record
         if record is not None:
-            self.store.enter(self.graph.keys[name], IndexEntry(content_key=key, address=record.address))
+            self.store.index.enter(self.graph.keys[name], IndexEntry(content_key=key, address=record.address))
         self._reuse(name)
         return True
 
     def _address(self, name: str, content_key: str) -> str:
-        return self.store.addresses({name: content_key})[name]
+        return self.store.index.addresses({name: content_key})[name]
 
     def _runs_elsewhere(self, name: str) -> bool:
         """Whether somebody else is at this work: then listen to it, or come back to it later."""

@@ -102,7 +102,7 @@ class Settled:
                 self._contents[name, key] = record
             elif key and (name, key) not in self._contents:
                 unknown[name] = key
-        addresses = self.store.addresses(unknown) if unknown else {}
+        addresses = self.store.index.addresses(unknown) if unknown else {}
         for name, record in self.store.find_contents(unknown, addresses).items() if unknown else ():
             self._contents[name, unknown[name]] = record
             self._addresses[name, unknown[name]] = addresses[name]

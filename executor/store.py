@@ -15,12 +15,9 @@ What cannot be read (cut short, damaged) counts as absent: it is never served an
 `Store.unreadable` says so.
 """
 
-import base64
-import dataclasses
 import hashlib
 import json
 import os
-import re
 import secrets as entropy
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -28,17 +25,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from executor.acceptance import Acceptance
+from executor.addresses import address_of
 from executor.errors import StoreError
 from executor.failpoints import reached
 from executor.files import FileInfo, open_files
+from executor.index import Index, IndexEntry
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, files_under
 from executor.secrets import redact
 
 if TYPE_CHECKING:
     from executor.recipe import Recipe
-
-_SHORT = 16
-_ADDRESS = re.compile(rf".+-[a-z2-7]{{{_SHORT}}}")
 
 
 def default_prefix(recipe: "Recipe | None" = None) -> str:
@@ -51,12 +47,6 @@ def default_prefix(recipe: "Recipe | None" = None) -> str:
         if (folder / "pyproject.toml").exists():
             return str(folder / "artifacts")
     return str(start / "artifacts")
-
-
-def address_of(name: str, content_key: str) -> str:
-    """`{name}-{short content key}`: readable, and unique by the 80 bits of the hash in it."""
-    short = base64.b32encode(bytes.fromhex(content_key)).decode().lower()[:_SHORT]
-    return f"{name}-{short}"
 
 
 def new_id() -> str:
@@ -72,14 +62,6 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f"{time.time() % 1:.3f}"[1:] + "Z"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexEntry:
-    """Where the artifact of a recipe key or content key lies."""
-
-    content_key: str
-    address: str
-
-
 class Store:
     """One prefix.
 
@@ -90,6 +72,7 @@ class Store:
     def __init__(self, prefix: str) -> None:
         self.files = open_files(prefix)
         self.prefix = self.files.root
+        self.index = Index(self.files)
         self.unreadable: dict[str, str] = {}
 
     def check(self) -> None:
@@ -179,7 +162,7 @@ class Store:
         assert record.finished
         self.files.write(f"{record.address}/.step/record.json", _bytes(record.to_json()), checked=True)
         reached("record-written")
-        self.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=record.address))
+        self.index.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=record.address))
         reached("recipe-indexed")
 
     def log(self, address: str, attempt: str) -> str:
@@ -220,39 +203,7 @@ class Store:
         found = self.find(milestone.address, f"{milestone.attempt}/{milestone.part}".rstrip("/"))
         return _first_difference(milestone.files, found)
 
-    # Index
-
-    def enter(self, recipe_key: str, entry: IndexEntry) -> None:
-        """Note which artifact a recipe key led to."""
-        self.files.write(f".index/recipe/{recipe_key}.json", _entry_bytes(entry), checked=True)
-
-    def enter_all(self, by_recipe_key: dict[str, IndexEntry], contents: Iterable[IndexEntry]) -> None:
-        """Note where artifacts lie by recipe key and by content, several at once."""
-        by_content_key = {entry.content_key: entry for entry in contents}
-        self.files.each(lambda key: self.enter_content(by_content_key[key]), by_content_key)
-        self.files.each(lambda key: self.enter(key, by_recipe_key[key]), by_recipe_key)
-
-    def enter_content(self, entry: IndexEntry) -> None:
-        """Note where the attempts at a content key lie, so that they are found under any name of the step."""
-        self.files.write(f".index/content/{entry.content_key}.json", _entry_bytes(entry), checked=True)
-
-    def addresses(self, wanted: dict[str, str]) -> dict[str, str]:
-        """Step name -> content key, as step name -> address: where attempts at it lie, else where they would."""
-        entries = self.lookup("content", wanted.values())
-        return {name: entries[key].address if key in entries else address_of(name, key) for name, key in wanted.items()}
-
-    def enter_accepted(self, acceptance: Acceptance) -> None:
-        """Note which artifact was accepted for a content key; it counts only with the acceptance itself."""
-        entry = IndexEntry(content_key=acceptance.content_key, address=acceptance.address)
-        self.files.write(f".index/accepted/{entry.content_key}.json", _entry_bytes(entry))
-
-    def lookup(self, kind: str, keys: Iterable[str]) -> dict[str, IndexEntry]:
-        """Index entries for recipe keys (`recipe`) or content keys (`content`, `accepted`); absent where there is none
-        to read."""
-        paths = {f".index/{kind}/{key}.json": key for key in keys if key}
-        found = self.files.read_many(paths)
-        entries = {paths[path]: _parse_entry(data) for path, data in found.items()}
-        return {key: entry for key, entry in entries.items() if entry is not None}
+    # Artifacts by content
 
     def find_content(self, name: str, content_key: str) -> Record | None:
         """The finished artifact of a content key, under whatever name."""
@@ -265,13 +216,13 @@ class Store:
 
         Where there is none of the key's own, one that was accepted for it.
         """
-        addresses = addresses or self.addresses(wanted)
+        addresses = addresses or self.index.addresses(wanted)
         records = self.records(addresses.values())
         found = {name: checked(records[addresses[name]], key) for name, key in wanted.items()}
         return found | self._accepted({name: wanted[name] for name, record in found.items() if record is None})
 
     def _accepted(self, wanted: dict[str, str]) -> dict[str, Record | None]:
-        entries = self.lookup("accepted", wanted.values())
+        entries = self.index.lookup("accepted", wanted.values())
         places = {name: (entries[key].address, key) for name, key in wanted.items() if key in entries}
         records = self.records(address for address, _ in places.values())
         acceptances = self.acceptances(places.values())
@@ -294,8 +245,10 @@ class Store:
         path = f"{acceptance.address}/.step/accepted/{acceptance.content_key}.json"
         if not self.files.create(path, _bytes(acceptance.to_json())):
             acceptance = self.acceptance(acceptance.address, acceptance.content_key) or acceptance
-        self.enter_accepted(acceptance)
-        self.enter(acceptance.recipe_key, IndexEntry(content_key=acceptance.content_key, address=acceptance.address))
+        self.index.enter_accepted(acceptance)
+        self.index.enter(
+            acceptance.recipe_key, IndexEntry(content_key=acceptance.content_key, address=acceptance.address)
+        )
         return acceptance
 
     # Files
@@ -388,19 +341,6 @@ def accepted(record: Record | None, acceptance: Acceptance | None) -> Record | N
     return record if record.content_key == acceptance.accepted_key else None
 
 
-def _entry_bytes(entry: IndexEntry) -> bytes:
-    return _bytes(json.dumps(dataclasses.asdict(entry), sort_keys=True))
-
-
-def _parse_entry(data: bytes) -> IndexEntry | None:
-    """None for a damaged entry: the index holds nothing that the records do not, and is written again."""
-    try:
-        entry = IndexEntry(**json.loads(data))
-    except (ValueError, TypeError):
-        return None
-    return entry if isinstance(entry.content_key, str) and isinstance(entry.address, str) else None
-
-
 def _first_difference(wanted: Iterable[FileRecord], found: dict[str, FileInfo]) -> str:
     for file in wanted:
         info = found.get(file.path)
@@ -429,38 +369,3 @@ def _parse_acceptance(data: bytes, path: str) -> Acceptance:
 
 def _bytes(text: str) -> bytes:
     return redact(text).encode()
-
-
-def read_record(location: str) -> Record:
-    """The record of the artifact that a location belongs to: an artifact's folder, an attempt, a file in it.
-
-    The attempt that the location names counts, so a checkpoint leads to the attempt that wrote it.
-    """
-    store, address, attempt = locate(location)
-    record = store.attempt(address, attempt) if attempt else store.record(address)
-    if record is None:
-        raise StoreError(f"{redact(location)}: no record of {f'attempt {attempt} of ' if attempt else ''}{address}")
-    return dataclasses.replace(record, source=store.source(address, record.attempt))
-
-
-def is_inside_artifact(location: str) -> bool:
-    """Whether a location has the form of an artifact's: raw data lies elsewhere and has no record."""
-    return any(_ADDRESS.fullmatch(part) for part in location.split("/"))
-
-
-def locate(location: str) -> tuple[Store, str, str]:
-    """The store (rooted at the artifact's parent folder), address and attempt that a location belongs to."""
-    files = open_files(location)
-    here, below = files.root, ""
-    while True:
-        parent, _, name = here.rpartition("/")
-        if not name or parent.endswith(":/"):
-            break
-        if name != ".step" and {"attempts", "record.json"} & set(open_files(here + "/.step").names("")):
-            attempt = below.split("/")[0]
-            if attempt == ".step":
-                parts = below.split("/")
-                attempt = parts[2] if len(parts) > 2 and parts[1] == "attempts" else ""
-            return Store(parent), name, attempt
-        here, below = parent, f"{name}/{below}" if below else name
-    raise StoreError(f"{redact(location)}: belongs to no artifact (no .step folder there or above it)")

@@ -15,14 +15,16 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from executor.addresses import is_inside_artifact
 from executor.errors import MarinadeError
 from executor.external import ExternalConfig, RawData
 from executor.external import verify as verify_external
 from executor.files import FileInfo
+from executor.locate import read_record
 from executor.planner import Prepared
 from executor.record import FileRecord, MilestoneRecord, Record, digest_of_files
 from executor.secrets import redact
-from executor.store import Store, is_inside_artifact, read_record
+from executor.store import Store
 
 _TEMPORARY = ".writing-"
 

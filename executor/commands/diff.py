@@ -70,7 +70,7 @@ def _last_run(args: argparse.Namespace, typed: str) -> Side:
 def _record_side(args: argparse.Namespace, typed: str) -> Side:
     """Everything behind an artifact, or a record's file, by step name."""
     from executor.lineage import trace
-    from executor.store import read_record
+    from executor.locate import read_record
 
     if typed.endswith(".json") and os.path.isfile(typed):
         with open(typed) as file:

@@ -4,8 +4,9 @@ import dataclasses
 import os
 
 from executor.errors import MarinadeError, StoreError, UsageError
+from executor.locate import locate, read_record
 from executor.record import Record
-from executor.store import Store, default_prefix, locate, read_record
+from executor.store import Store, default_prefix
 
 
 def find_record(typed: str, prefix: str | None) -> Record:

@@ -10,7 +10,7 @@ from executor import UsageError
 from executor.accept import accept
 from executor.cli import main
 from executor.lineage import trace
-from executor.store import read_record
+from executor.locate import read_record
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)

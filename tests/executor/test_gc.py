@@ -18,8 +18,9 @@ from executor.gc import collect
 from executor.inventory import addresses, inventory
 from executor.lease import Lease
 from executor.lineage import trace
+from executor.locate import read_record
 from executor.planner import survey
-from executor.store import Store, read_record
+from executor.store import Store
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,7 +250,9 @@ def test_data_record_and_index_go_together_and_a_rerun_works(toy, capsys):
     assert set(found["kept"].values()) == {"recipe"} and found["bytes"] > 0
     for step in gone.values():
         assert not Path(toy.prefix, step.address).exists()
-        assert not toy.store.lookup("recipe", [step.key]) and not toy.store.lookup("content", [step.content_key])
+        assert not toy.store.index.lookup("recipe", [step.key]) and not toy.store.index.lookup(
+            "content", [step.content_key]
+        )
     outcome = toy.run()
     assert {name: step.status for name, step in outcome.steps.items()} == {
         "write": "reused",

@@ -6,9 +6,11 @@ import pytest
 from executor.errors import StoreError
 from executor.external import adopt, list_files, look
 from executor.files import open_files
+from executor.index import IndexEntry
+from executor.locate import read_record
 from executor.planner import make_plan
 from executor.record import MilestoneRecord, Record, RunRecord
-from executor.store import IndexEntry, Store, read_record
+from executor.store import Store
 
 RECIPE = """
     import fsspec
@@ -73,8 +75,8 @@ def test_records_index_and_milestones(gcs):
     store.write_attempt(record(attempt="2", number=2))
     store.commit(record(attempt="2", number=2))
     assert store.record("a-x") == record(attempt="2", number=2) == store.attempt("a-x", "2")
-    store.enter("key", IndexEntry(content_key="c" * 64, address="a-x"))
-    assert store.lookup("recipe", ["key", "r", "other"]).keys() >= {"key"}
+    store.index.enter("key", IndexEntry(content_key="c" * 64, address="a-x"))
+    assert store.index.lookup("recipe", ["key", "r", "other"]).keys() >= {"key"}
     found = MilestoneRecord(
         at=5, name="a", address="a-x", attempt="1", part="p", recipe_key="r", content_key="c", digest="d", published=""
     )

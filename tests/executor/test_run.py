@@ -10,7 +10,7 @@ import pytest
 
 from executor import MarinadeError, ResourcesMissing, Store
 from executor.lease import holder
-from executor.store import read_record
+from executor.locate import read_record
 
 FAILING = """
     @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,11 @@ import os
 
 import pytest
 
+from executor.addresses import address_of
 from executor.files import LocalFiles, normal_url
+from executor.index import IndexEntry
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, digest_of_files
-from executor.store import IndexEntry, Store, address_of
+from executor.store import Store
 
 
 def record(**changes) -> Record:
@@ -74,7 +76,7 @@ def test_only_a_finished_record_of_that_key_is_found(tmp_path):
     address = address_of("a", key)
     store.write_attempt(record(address=address, content_key=key, status="failed"))
     assert store.find_content("a", key) is None
-    store.enter_content(IndexEntry(content_key=key, address=address))
+    store.index.enter_content(IndexEntry(content_key=key, address=address))
     store.commit(record(address=address, content_key=key))
     found = store.find_content("another name", key)
     assert found is not None and found.address == address
@@ -106,7 +108,7 @@ def test_a_damaged_index_entry_counts_as_absent(tmp_path, damaged):
     store.commit(record(address=address_of("a", key), content_key=key, recipe_key=key))
     for kind in ("recipe", "content"):
         store.files.write(f".index/{kind}/{key}.json", damaged)
-        assert store.lookup(kind, [key]) == {}
+        assert store.index.lookup(kind, [key]) == {}
     assert store.find_content("a", key) is not None
 
 
