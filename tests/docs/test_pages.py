@@ -35,8 +35,6 @@ RUNS = {"run": ["--inline"]}
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_every_page_does_what_it_says(page, project, monkeypatch, capsys):
-    if page.stem == "accept":
-        pytest.importorskip("executor.accept")
     monkeypatch.setenv("MARINADE_PREFIX", project.prefix)
     monkeypatch.setenv("HF_TOKEN", "hf_value-of-a-token")
     blocks = BLOCK.findall(page.read_text())
