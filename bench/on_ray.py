@@ -61,16 +61,18 @@ def count_writes(steps: int, folder: str) -> dict[str, float]:
     write, create, fsync = LocalFiles.write, LocalFiles.create, os.fsync
 
     def counted(plain: Any, name: str) -> Any:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             counts[name] += 1
-            return plain(*arguments)
+            return plain(*arguments, **options)
 
         return call
 
     LocalFiles.write, LocalFiles.create = counted(write, "durable"), counted(create, "durable")
     os.fsync = counted(fsync, "fsyncs")
     _run("apart", steps, folder, inline=True, listener=lambda _: None)
-    runs = len(list(Path(folder, ".runs").iterdir())) * 2  # a run is put on record twice; that is no step's
+    runs = (
+        len(list(Path(folder, ".runs").iterdir())) * 3
+    )  # a run is put on record twice and noted as the last; that is no step's
     # Written without the store's care: what the step writes itself, and its log.
     return {"durable": round((counts["durable"] - runs) / steps), "fsyncs": counts["fsyncs"] / steps, "plain": 2}
 
@@ -100,7 +102,7 @@ def run_tasks(shape: str, steps: int, folder: str, durable: int, plain: int) -> 
     import ray
 
     workers = os.cpu_count() or 1
-    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="local", num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     task = ray.remote(_write_files)
     ray.get([task.remote(f"{folder}/warm{number}", durable, plain, 1.0) for number in range(workers)])
     began, cpu = time.perf_counter(), time.process_time()

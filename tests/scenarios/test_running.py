@@ -132,10 +132,10 @@ def chain(project, length: int) -> None:
     assert {step.status for step in again.steps.values()} == {"reused"}
 
 
-def test_a_chain_of_500_steps_plans_and_runs(project):
+def test_a_chain_of_200_steps_plans_and_runs(project):
     """parsl#3472: a long chain of tasks ended in a RecursionError."""
     project.prefix = "memory://chain"  # hundreds of fsyncs would measure the disk
-    chain(project, 500)
+    chain(project, 200)
 
 
 @pytest.mark.slow
