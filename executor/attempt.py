@@ -24,7 +24,7 @@ from executor.errors import LeaseLost, MarinadeError, StepHalted
 from executor.external import is_raw, look, verify
 from executor.failpoints import reached
 from executor.failure import in_words, trace_of
-from executor.files import LocalFiles
+from executor.files import LocalFiles, together
 from executor.index import IndexEntry
 from executor.lease import Lease
 from executor.manifest import check_parts, digest_of, manifest
@@ -160,11 +160,8 @@ class _Attempt:
         return self._answer(record, failure, error or record.error, trace)
 
     def _begin(self, attempts: tuple[Record, ...]) -> tuple[str, ...]:
-        """Put this attempt on record. Returns output folders of earlier ones to resume from, newest first."""
+        """Put this attempt and its code on record. Returns outputs of earlier ones to resume from, newest first."""
         task, record = self.task, self.record
-        if not attempts:
-            self.store.index.enter_content(IndexEntry(content_key=task.content_key, address=task.address))
-            reached("content-indexed")
         number = 1 + max((found.number for found in attempts), default=0)
         self.record = record = dataclasses.replace(record, number=number)
         folders = []
@@ -175,10 +172,25 @@ class _Attempt:
             passed_over = task.afresh and found.attempt in task.superseded
             if not passed_over and self.store.has_files(found.address, found.attempt):
                 folders.append(self.store.location(found.address, found.attempt))
-        self.store.write_attempt(record)
-        reached("attempt-recorded")
+        forget()
+        sources = reach((*task.things, *task.outside)).sources
+        writes = [self._index] if not attempts else []
+        together(*writes, self._record_start, lambda: self._write_source(sources))
         self.emit(Started(attempt=self.attempt, address=record.address, host=socket.gethostname(), pid=os.getpid()))
         return tuple(folders)
+
+    def _index(self) -> None:
+        task = self.task
+        self.store.index.enter_content(IndexEntry(content_key=task.content_key, address=task.address))
+        reached("content-indexed")
+
+    def _record_start(self) -> None:
+        self.store.write_attempt(self.record)
+        reached("attempt-recorded")
+
+    def _write_source(self, sources: dict[str, str]) -> None:
+        self.store.write_source(self.task.address, self.attempt, sources)
+        reached("source-written")
 
     def _call(self, earlier: tuple[str, ...], descriptors: bool) -> Any:
         task = self.task
@@ -213,18 +225,13 @@ class _Attempt:
                 raise
 
     def _check_code(self) -> None:
-        forget()
-        code = reach(self.task.things)
-        drift = code_drift(self.task.code, code.fingerprints)
+        drift = code_drift(self.task.code, reach(self.task.things).fingerprints)
         if drift:
             raise MarinadeError(
                 f"step {self.task.name}: its code here is not the code that was planned ({', '.join(drift[:5])}"
                 f"{', ...' if len(drift) > 5 else ''}): it was edited meanwhile, or this worker has other files; "
                 "run again"
             )
-        sources = reach((*self.task.things, *self.task.outside)).sources
-        self.store.write_source(self.task.address, self.attempt, sources)
-        reached("source-written")
 
     def _progress(self, done: float, total: float, unit: str, metrics: dict[str, Any]) -> None:
         self.control.check()

@@ -9,12 +9,13 @@ Invariant: a reader sees all of a file or none of it; `create` succeeds for one 
 import abc
 import dataclasses
 import errno
+import functools
 import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,6 +140,19 @@ class Files(abc.ABC):
             return self.sha256("")
         lines = "".join(f"{path} {found[path].size} {self.sha256(path)}\n" for path in sorted(found))
         return "sha256:" + hashlib.sha256(lines.encode()).hexdigest()
+
+
+def together(*writes: Callable[[], object]) -> None:
+    """Make several independent writes at once; all have ended when this returns or raises what one of them raised."""
+    futures = [_writers().submit(write) for write in writes]
+    wait(futures)
+    for future in futures:
+        future.result()
+
+
+@functools.cache
+def _writers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(4, thread_name_prefix="write")
 
 
 def has_magic(path: str) -> bool:

@@ -1,10 +1,13 @@
 """What a running step says, for any number of listeners; one that comes late hears what still matters first."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterator
 
 from executor.task import Answer, Message, Progress, Published, Started
+
+_MOMENT_SECONDS = 0.02
 
 
 class Messages:
@@ -35,8 +38,11 @@ class Messages:
             for listener in self._listeners:
                 listener.put(message)
 
-    def listen(self) -> Iterator[Message]:
-        """Until the answer; the latest progress stands for all before it."""
+    def listen(self) -> Iterator[tuple[Message, ...]]:
+        """Until the answer; the latest progress stands for all before it.
+
+        What is said within a moment comes together: a message of its own over a network costs more than a short step.
+        """
         listener: queue.SimpleQueue[Message] = queue.SimpleQueue()
         with self._lock:
             for message in (self._started, *self._published, self._progress, self._answer):
@@ -44,9 +50,12 @@ class Messages:
                     listener.put(message)
             self._listeners.append(listener)
         while True:
-            message = listener.get()
-            yield message
-            if isinstance(message, Answer):
+            said = [listener.get()]
+            with contextlib.suppress(queue.Empty):
+                while not isinstance(said[-1], Answer):
+                    said.append(listener.get(timeout=_MOMENT_SECONDS))
+            yield tuple(said)
+            if isinstance(said[-1], Answer):
                 break
         with self._lock:
             self._listeners.remove(listener)

@@ -178,7 +178,7 @@ class RayBackend:
         exceptions = self._ray.exceptions
         name = slot.busy
         try:
-            message = self._ray.get(next(slot.stream))
+            messages = self._ray.get(next(slot.stream))
         except exceptions.OutOfMemoryError:
             self._lose(slot, "out_of_memory", deliver)
         except (exceptions.NodeDiedError, exceptions.ActorUnavailableError):
@@ -189,11 +189,12 @@ class RayBackend:
             self._end(slot)
             deliver(name, Answer(status="failed", error=redact(f"step {name}: {error}")))
         else:
-            if isinstance(message, Answer):
+            if isinstance(messages[-1], Answer):
                 slot.busy, slot.stream = "", None
                 if slot.foreign:
                     self.slots.remove(slot)
-            deliver(name, message)
+            for message in messages:
+                deliver(name, message)
 
     def _lose(self, slot: _Slot, failure: Failure, deliver: Deliver) -> None:
         name = slot.busy

@@ -94,7 +94,11 @@ class Record:
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
+        return self._json
+
+    @functools.cached_property
+    def _json(self) -> str:  # kept, as a finished record is written twice and told to the driver
+        return _dumps(self)
 
     @property
     def finished(self) -> bool:
@@ -147,7 +151,7 @@ class MilestoneRecord:
     published: str
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
+        return _dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> "MilestoneRecord":
@@ -193,6 +197,11 @@ class RunRecord:
         data = {name: value for name, value in data.items() if name in known}
         data["arguments"] = tuple(data.get("arguments", ()))
         return cls(**data)
+
+
+def _dumps(record: Any) -> str:
+    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return json.dumps(fields, indent=1, sort_keys=True, default=dataclasses.asdict)
 
 
 def digest_of_files(files: Iterable[FileRecord], part: str = "") -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from executor.assignment import task_for
 from executor.backend import Backend
+from executor.capture import tail
 from executor.errors import MarinadeError
 from executor.events import (
     Event,
@@ -60,7 +61,6 @@ class Scheduler:
         self.pending: dict[str, set[str]] = {}
         self.running: dict[str, Resources] = {}
         self.attached: set[str] = set()
-        self.attempts: dict[str, Started] = {}
         self.restarts: dict[str, Restarts] = {}
         self.watches: dict[str, Watch] = {}
         self.told: dict[str, Holder] = {}
@@ -225,7 +225,6 @@ class Scheduler:
         if isinstance(message, str):
             self._lost(name, message)
         elif isinstance(message, Started):
-            self.attempts[name] = message
             self.listener(StepStarted(name=name, attempt=message.attempt, host=message.host, pid=message.pid))
         elif isinstance(message, Progress):
             progress = dataclasses.asdict(message)
@@ -338,30 +337,29 @@ class Scheduler:
         """The worker of a step is gone: start the step again, or give it up and say so in its record."""
         self.running.pop(name, None)
         self.attached.discard(name)
-        started = self.attempts.get(name)
-        log = f"{self.store.log_dir(started.address, started.attempt)}/log.txt" if started else ""
         error = f"step {name}: {POLICIES[failure].words}"
+        last = self._cut_off(name)
+        log = f"{self.store.log_dir(last.address, last.attempt)}/log.txt" if last else ""
         if self._again(name, failure, error, log):
             return
-        log_tail = ""
-        if started is not None:
-            from executor.capture import tail
-
-            log_tail = tail(self.store.log(started.address, started.attempt))
-            record = self.store.attempt(started.address, started.attempt)
-            if record is not None and record.status == "running":
-                self.store.write_attempt(dataclasses.replace(record, status="failed", error=error, ended=now()))
+        if last is not None:
+            self.store.write_attempt(dataclasses.replace(last, status="failed", error=error, ended=now()))
         self._fail(
             name,
             Answer(
                 status="interrupted" if self.interrupted else "failed",
-                attempt=started.attempt if started else "",
-                address=started.address if started else "",
+                attempt=last.attempt if last else "",
+                address=last.address if last else "",
                 error=error,
                 log=log,
-                log_tail=log_tail,
+                log_tail=tail(self.store.log(last.address, last.attempt)) if last else "",
             ),
         )
+
+    def _cut_off(self, name: str) -> Record | None:
+        """The attempt that never said how it ended; its worker may have died before it could say that it began."""
+        attempts = self.store.attempts(self._address(name, self.results.content_key(name)))
+        return attempts[0] if attempts and attempts[0].status == "running" else None
 
     def _until_later(self) -> float | None:
         return max(0.0, min(self.later.values()) - time.monotonic()) if self.later else None

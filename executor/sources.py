@@ -29,24 +29,8 @@ class Sources:
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
-        self.roots: dict[Path, None] = {}
-        self._projects: dict[Path, None] = {}
-        self._packages: set[str] = set()
+        self.roots, self._projects, self._packages = _places(tuple(files), tuple(sys.path))
         self._found: dict[str, Path | None] = {}
-        for file in files:
-            root = root_of_file(file)
-            self.roots.setdefault(root)
-            if is_installed(file):
-                self._packages.add(file.relative_to(root).parts[0].removesuffix(".py"))
-            else:
-                self._projects.setdefault(project_of_file(file))
-        for project in self._projects:
-            self.roots.setdefault(project)
-            self.roots.setdefault(project / "src")
-        for entry in sys.path:
-            folder = Path(entry).resolve()
-            if any(folder.is_relative_to(project) for project in self._projects) and not is_installed(folder):
-                self.roots.setdefault(folder)
 
     def file(self, module: str) -> Path | None:
         """The file of a module of the project, None for every other."""
@@ -93,6 +77,31 @@ class Sources:
         if is_installed(file):
             return module.split(".")[0] in self._packages
         return any(file.is_relative_to(folder) for folder in (*self._projects, *self.roots))
+
+
+@functools.cache
+def _places(
+    files: tuple[Path, ...], import_path: tuple[str, ...]
+) -> tuple[tuple[Path, ...], tuple[Path, ...], frozenset[str]]:
+    """Folders to look for modules in, in order; the projects among them; installed packages that are followed."""
+    roots: dict[Path, None] = {}
+    projects: dict[Path, None] = {}
+    packages: set[str] = set()
+    for file in files:
+        root = root_of_file(file)
+        roots.setdefault(root)
+        if is_installed(file):
+            packages.add(file.relative_to(root).parts[0].removesuffix(".py"))
+        else:
+            projects.setdefault(project_of_file(file))
+    for project in projects:
+        roots.setdefault(project)
+        roots.setdefault(project / "src")
+    for entry in import_path:
+        folder = Path(entry).resolve()
+        if any(folder.is_relative_to(project) for project in projects) and not is_installed(folder):
+            roots.setdefault(folder)
+    return tuple(roots), tuple(projects), frozenset(packages)
 
 
 def is_installed(file: Path) -> bool:

@@ -28,7 +28,7 @@ from executor.acceptance import Acceptance
 from executor.addresses import address_of
 from executor.errors import StoreError
 from executor.failpoints import reached
-from executor.files import FileInfo, open_files
+from executor.files import FileInfo, open_files, together
 from executor.index import Index, IndexEntry
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, files_under
 from executor.secrets import redact
@@ -160,9 +160,16 @@ class Store:
     def commit(self, record: Record) -> None:
         """Make this attempt, which is on record, the artifact: the record that counts, then the index."""
         assert record.finished
+        entry = IndexEntry(content_key=record.content_key, address=record.address)
+        together(lambda: self._write_record(record), lambda: self._enter(record.recipe_key, entry))
+
+    def _write_record(self, record: Record) -> None:
         self.files.write(f"{record.address}/.step/record.json", _bytes(record.to_json()), checked=True)
         reached("record-written")
-        self.index.enter(record.recipe_key, IndexEntry(content_key=record.content_key, address=record.address))
+
+    def _enter(self, recipe_key: str, entry: IndexEntry) -> None:
+        # An entry that leads to no record counts for nothing, so it may be there first.
+        self.index.enter(recipe_key, entry)
         reached("recipe-indexed")
 
     def log(self, address: str, attempt: str) -> str:

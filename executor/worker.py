@@ -57,7 +57,7 @@ class Worker:
             watch, arguments = _end_with, (driver, beside)
         threading.Thread(target=watch, args=arguments, daemon=True, name="driver watch").start()
 
-    def run(self, payload: bytes) -> Iterator[Message]:
+    def run(self, payload: bytes) -> Iterator[tuple[Message, ...]]:
         """Run one step; its messages, an answer last."""
         messages = self._messages = Messages()
         control = self._control = Control()
@@ -74,7 +74,7 @@ class Worker:
         threading.Thread(target=work, daemon=True, name="step").start()
         yield from messages.listen()
 
-    def follow(self) -> Iterator[Message]:
+    def follow(self) -> Iterator[tuple[Message, ...]]:
         """The messages of the step that another driver started; nothing where there is none."""
         if self._messages is not None:
             yield from self._messages.listen()

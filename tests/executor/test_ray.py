@@ -79,7 +79,8 @@ def test_workers_are_kept_by_environment_and_replaced_when_killed(toy, ray_sessi
     (retried,) = [event for event in toy.events if isinstance(event, StepFailed) and event.retrying]
     assert retried.name == "killed" and "died" in retried.error
     started = [event for event in toy.events if isinstance(event, StepStarted)]
-    assert [event.name for event in started].count("killed") == 2
+    attempts = toy.store.attempts(steps["killed"].address)
+    assert [(attempt.number, attempt.status) for attempt in attempts] == [(2, "succeeded"), (1, "interrupted")]
     assert {event.name for event in toy.events if isinstance(event, StepProgress)} == set(steps)
     bad = steps["bad"]
     assert "RuntimeError: thirteen" in bad.error and "toy_recipe.py" in bad.traceback and "said 13" in bad.log_tail

@@ -1,6 +1,6 @@
 """The pipeline for real, at its smallest: run, run again, change a setting, kill, resume, fork.
 
-One store serves most cases, a second one (with a longer name) the kill; both start empty. About four minutes.
+One store serves most cases, a second one (with a longer name) the kill; both start empty. About three minutes.
 """
 
 import json

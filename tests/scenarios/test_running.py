@@ -134,7 +134,6 @@ def chain(project, length: int) -> None:
 
 def test_a_chain_of_200_steps_plans_and_runs(project):
     """parsl#3472: a long chain of tasks ended in a RecursionError."""
-    project.prefix = "memory://chain"  # hundreds of fsyncs would measure the disk
     chain(project, 200)
 
 
