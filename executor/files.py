@@ -11,9 +11,10 @@ import dataclasses
 import errno
 import functools
 import hashlib
+import itertools
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -21,6 +22,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _BLOCK = 1 << 20
+_PROCESS = secrets.token_hex(4)
+_numbers = itertools.count()
+"""With the process's number they make names of temporary files, on a folder that several hosts share, too."""
 _THREADS = 64
 _SCHEMES = {"gcs": "gs", "s3a": "s3"}
 
@@ -210,13 +214,14 @@ class LocalFiles(Files):
 
     def _temporary(self, target: Path, data: bytes) -> str:
         folder = str(target.parent)
+        name = f"{folder}/.writing-{_PROCESS}-{os.getpid()}-{next(_numbers)}"
         try:
-            handle, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
+            file = open(name, "xb")  # noqa: SIM115 - closed below
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
+            file = open(name, "xb")  # noqa: SIM115
         try:
-            with os.fdopen(handle, "wb") as file:
+            with file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
