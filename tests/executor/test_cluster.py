@@ -106,15 +106,15 @@ def calls(toy):
 
 def test_a_step_outlives_a_killed_driver_and_the_next_one_listens_to_it(toy, cluster):
     address, _ = cluster
-    first = drive(toy, address, "15")
+    first = drive(toy, address, "12")
     until_said(first, "StepProgress")
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     first.stdout.close()
-    plan = toy.plan("seconds=15")
+    plan = toy.plan("seconds=12")
     assert plan["first"].action == "wait"
     (attempt,) = toy.store.attempts(plan["first"].address)
-    second = drive(toy, address, "15")
+    second = drive(toy, address, "12")
     said = [line.strip() for line in second.stdout]
     second.stdout.close()
     assert second.wait() == 0, said

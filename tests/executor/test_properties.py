@@ -334,7 +334,7 @@ COMMON["suppress_health_check"] = [
 
 
 @given(drawn=nodes(), edits=rounds())
-@settings(max_examples=10, **COMMON)
+@settings(max_examples=6, **COMMON)
 def test_edits_rerun_what_the_model_says(project, drawn, edits):
     try_out(type(project), drawn, edits)
 

@@ -101,7 +101,7 @@ DRIVER = """
     """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_nothing_is_left_running_and_the_next_run_resumes(toy, number, monkeypatch):
     driver = toy.python(DRIVER, toy.prefix, start_new_session=True)
     assert driver.stdout is not None

@@ -38,7 +38,7 @@ def rounds(calls: list[tuple[str, str, float, float]]) -> int:
     return count
 
 
-@pytest.mark.parametrize("shape", ["chain=false", "chain=true"])
+@pytest.mark.parametrize("shape", ["chain=false", pytest.param("chain=true", marks=pytest.mark.slow)])
 def test_planning_waits_for_a_bounded_number_of_rounds(project, faults, shape):
     project.write("toy_recipe.py", RECIPE)
     project.prefix = faults.url

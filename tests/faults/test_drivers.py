@@ -10,8 +10,6 @@ import pytest
 
 from executor import failpoints
 
-ON_RAY_BY_DEFAULT = "function-returned"
-
 
 def begun(toy, line: str) -> None:
     until = time.monotonic() + 60
@@ -144,7 +142,7 @@ if _name and os.environ.get("TOY_WORKER"):
 @pytest.mark.fault("kill -9 of a Ray worker, at a failpoint")
 @pytest.mark.parametrize(
     "name",
-    [name if name == ON_RAY_BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in failpoints.NAMES],
+    [pytest.param(name, marks=pytest.mark.slow) for name in failpoints.NAMES],
 )
 def test_a_ray_worker_killed_there_is_replaced_and_the_run_completes(toy, name):
     """The driver sees it die, starts the step again in another, and ends well: one run, nothing finished repeated."""

@@ -15,7 +15,7 @@ from executor import failpoints
 
 NAMES = failpoints.NAMES
 SEALED = "commit-sealed"
-BY_DEFAULT = {"lease-taken", "milestone-published", "attempt-finished", SEALED}
+BY_DEFAULT = {"attempt-finished", SEALED}
 PERIOD_SECONDS = 0.3
 
 

@@ -1,6 +1,6 @@
 """The pipeline for real, at its smallest: run, run again, change a setting, kill, resume, fork.
 
-One store serves most cases, a second one (with a longer name) the kill; both start empty. About three minutes.
+One store serves most cases, a second one (with a longer name) the kill; both start empty. Kill and fork are slow.
 """
 
 import json
@@ -91,6 +91,7 @@ def test_one_changed_setting_reruns_what_follows_and_nothing_else(marinade, stor
     assert (reason["old"], reason["new"]) == (None, 0.001)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_resumes_and_ends_as_if_nothing_had_happened(store, tmp_path_factory):
     """kill -9 of the whole process group during pretrain, under a prefix of another length."""
     prefix = tmp_path_factory.mktemp("a-prefix-with-a-longer-name")

@@ -109,6 +109,7 @@ def test_a_half_written_checkpoint_is_never_chosen(data, unbroken, tmp_path):
     assert second == unbroken[1]
 
 
+@pytest.mark.slow
 def test_a_milestone_behind_the_newest_checkpoint_is_reached_and_published(data, unbroken, tmp_path):
     """An attempt got to step 8 and never published step 4: the next one publishes that, then goes on from it."""
     run(config_of(data), tmp_path / "first", stop_at=8)
@@ -197,6 +198,7 @@ def test_wrong_configs_are_refused(data, changes, message):
         config_of(data, **changes)
 
 
+@pytest.mark.slow
 def test_weights_and_biases_without_a_key_is_kept_offline(data, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     config = config_of(data, until_step=2, trackers=TrackerConfig(wandb_project="marinade-test", every=1))
