@@ -118,6 +118,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # no test pulls a plug, and disks are slow
     found = Project(tmp_path)
     path = list(sys.path)
     yield found
