@@ -26,8 +26,9 @@ from executor.record import Record, RunRecord
 from executor.secrets import redact_json
 from executor.selection import matching
 from executor.side import Names, Side, payload_text
+from executor.stamps import now
 from executor.step import Experiment
-from executor.store import Store, now
+from executor.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)

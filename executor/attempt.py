@@ -32,7 +32,8 @@ from executor.milestones import publish, unpublished
 from executor.record import Record
 from executor.retry import Failure, classify
 from executor.secrets import redact, redact_json, reveal
-from executor.store import Store, new_id, now
+from executor.stamps import new_id, now
+from executor.store import Store
 from executor.task import Answer, Message, Progress, Published, Started, Task
 
 _PROGRESS_SECONDS = 0.5

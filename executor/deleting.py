@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from executor.gc import Collection, Garbage
 from executor.inventory import stored_at
 from executor.lease import Lease
-from executor.store import Store, new_id
+from executor.stamps import new_id
+from executor.store import Store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

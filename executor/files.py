@@ -26,7 +26,6 @@ _PROCESS = secrets.token_hex(4)
 _numbers = itertools.count()
 """With the process's number they make names of temporary files, on a folder that several hosts share, too."""
 _THREADS = 64
-_SCHEMES = {"gcs": "gs", "s3a": "s3"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,25 +39,6 @@ class FileInfo:
     def has_checksum(self) -> bool:
         """True where the mark is a checksum of the content, which equals that of the same content elsewhere."""
         return self.mark.startswith(("md5:", "crc32c:"))
-
-
-def normal_url(url: str) -> str:
-    """One spelling for one place: local paths absolute, no trailing slash, no `file://`, `gs` for `gcs`."""
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme not in ("file", "local"):
-        return f"{_SCHEMES.get(scheme, scheme)}://{rest.rstrip('/')}"
-    url = rest if separator else url
-    return os.path.abspath(os.path.expanduser(url))
-
-
-def open_files(url: str) -> "Files":
-    """The files under a folder or URL. Raises StoreError where no library speaks the URL's protocol."""
-    url = normal_url(url)
-    if "://" not in url:
-        return LocalFiles(url)
-    from executor.remote import RemoteFiles
-
-    return RemoteFiles(url)
 
 
 class Files(abc.ABC):

@@ -23,7 +23,8 @@ from typing import Any
 from executor.errors import LeaseLost
 from executor.processes import Process, is_alive, this_process
 from executor.retry import is_passing
-from executor.store import Store, now
+from executor.stamps import now
+from executor.store import Store
 
 PERIOD_SECONDS = 60.0
 """A beat that has not changed for this long is a dead holder's; beats are a quarter of it apart."""

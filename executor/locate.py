@@ -3,7 +3,7 @@
 import dataclasses
 
 from executor.errors import StoreError
-from executor.files import open_files
+from executor.places import open_files
 from executor.record import Record
 from executor.secrets import redact
 from executor.store import Store

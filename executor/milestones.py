@@ -5,7 +5,8 @@ from executor.failpoints import reached
 from executor.lease import Lease
 from executor.manifest import manifest, opaque_digest
 from executor.record import MilestoneRecord, digest_of_files
-from executor.store import Store, now
+from executor.stamps import now
+from executor.store import Store
 from executor.task import Task
 
 

@@ -26,8 +26,8 @@ from executor.recipe import Recipe
 from executor.resources import Capacity, local_capacity
 from executor.retry import Failure
 from executor.secrets import redact
+from executor.stamps import new_id
 from executor.step import Resources
-from executor.store import new_id
 from executor.task import Answer, Task
 from executor.worker import DRIVER_SECONDS, Worker
 

@@ -181,7 +181,7 @@ class RemoteFiles(Files):
 
         if not self.fs.async_impl and type(self.fs).pipe_file is AbstractFileSystem.pipe_file:
             raise StoreError(_unfit(self.root, f"fsspec's {type(self.fs).__name__} looks first and writes then"))
-        from executor.store import new_id
+        from executor.stamps import new_id
 
         bodies = [f"{index} {new_id()}" for index in range(_PROBES)]
         try:

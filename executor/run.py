@@ -25,8 +25,9 @@ from executor.recipe import Recipe
 from executor.record import RunRecord
 from executor.resources import check, local_capacity
 from executor.secrets import redact_json
+from executor.stamps import new_id, now
 from executor.step import Experiment
-from executor.store import Store, new_id, now, run_slug
+from executor.store import Store, run_slug
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

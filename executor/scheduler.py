@@ -32,8 +32,8 @@ from executor.planner import Prepared
 from executor.ready import Ready
 from executor.record import MilestoneRecord, Record
 from executor.retry import POLICIES, Failure, Restarts
+from executor.stamps import now
 from executor.step import Resources
-from executor.store import now
 from executor.task import Answer, Message, Progress, Published, Started
 
 _WATCH_SECONDS = 0.5

@@ -18,8 +18,6 @@ What cannot be read (cut short, damaged) counts as absent: it is never served an
 import hashlib
 import json
 import os
-import secrets as entropy
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +26,9 @@ from executor.acceptance import Acceptance
 from executor.addresses import address_of
 from executor.errors import StoreError
 from executor.failpoints import reached
-from executor.files import FileInfo, open_files, together
+from executor.files import FileInfo, together
 from executor.index import Index, IndexEntry
+from executor.places import open_files
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, files_under
 from executor.secrets import redact
 
@@ -47,19 +46,6 @@ def default_prefix(recipe: "Recipe | None" = None) -> str:
         if (folder / "pyproject.toml").exists():
             return str(folder / "artifacts")
     return str(start / "artifacts")
-
-
-def new_id() -> str:
-    """Sorts by time; unique without asking anybody."""
-    return (
-        time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        + f"{time.time() % 1:.3f}"[1:].replace(".", "")
-        + entropy.token_hex(3)
-    )
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f"{time.time() % 1:.3f}"[1:] + "Z"
 
 
 class Store:

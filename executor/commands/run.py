@@ -83,7 +83,7 @@ def _report_path(experiment: Experiment, outcome: RunOutcome) -> str:
 
 
 def _read_text(location: str) -> str:
-    from executor.files import open_files
+    from executor.places import open_files
 
     folder, _, name = location.rpartition("/")
     data = open_files(folder).read(name)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from executor.errors import StoreError
-from executor.files import open_files
+from executor.places import open_files
 from executor.store import Store
 
 
@@ -59,7 +59,7 @@ def test_create_has_one_winner_of_16_threads(files):
 def test_create_has_one_winner_of_two_processes(project):
     code = """
         import sys
-        from executor.files import open_files
+        from executor.places import open_files
         files = open_files(sys.argv[1])
         files.write(sys.argv[2], b"ready")
         while len(files.read_many(["1", "2"])) < 2: pass

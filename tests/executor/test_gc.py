@@ -13,12 +13,13 @@ import pytest
 from executor.cli import main
 from executor.deleting import delete
 from executor.errors import StoreError
-from executor.files import LocalFiles, open_files
+from executor.files import LocalFiles
 from executor.gc import collect
 from executor.inventory import addresses, inventory
 from executor.lease import Lease
 from executor.lineage import trace
 from executor.locate import read_record
+from executor.places import open_files
 from executor.planner import survey
 from executor.store import Store
 

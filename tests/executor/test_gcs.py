@@ -5,9 +5,9 @@ import pytest
 
 from executor.errors import StoreError
 from executor.external import adopt, list_files, look
-from executor.files import open_files
 from executor.index import IndexEntry
 from executor.locate import read_record
+from executor.places import open_files
 from executor.planner import make_plan
 from executor.record import MilestoneRecord, Record, RunRecord
 from executor.store import Store

@@ -6,8 +6,9 @@ import os
 import pytest
 
 from executor.addresses import address_of
-from executor.files import LocalFiles, normal_url
+from executor.files import LocalFiles
 from executor.index import IndexEntry
+from executor.places import normal_url
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, digest_of_files
 from executor.store import Store
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from executor.cli import main
-from executor.files import open_files
+from executor.places import open_files
 from executor.record import FileRecord, Record, digest_of_files
 from executor.store import Store
 from executor.verify import verify_artifact

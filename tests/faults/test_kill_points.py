@@ -50,10 +50,14 @@ def expected_calls(name: str) -> int:
     return 2 if ran else 1
 
 
-def expected_attempts(name: str) -> list[tuple[int, str]]:
+def expected_attempts(name: str) -> list[list[tuple[int, str]]]:
+    """What may be on record in the end; index, record and source are written at once, so that each may be first."""
+    once, twice = [(1, "succeeded")], [(1, "interrupted"), (2, "succeeded")]
+    if name in ("content-indexed", "source-written"):
+        return [once, twice]
     if place(name) < place("attempt-recorded") or place(name) >= place("attempt-finished"):
-        return [(1, "succeeded")]
-    return [(1, "interrupted"), (2, "succeeded")]
+        return [once]
+    return [twice]
 
 
 @pytest.mark.fault("kill -9 of the process that runs a step, at a failpoint")
@@ -73,7 +77,7 @@ def test_killed_there_the_next_run_completes(toy, step, name):
     assert {one: ran.count(one) for one in ran} == {
         one: expected_calls(name) if one == step else 1 for one in ("source", "train", "early", "late")
     }
-    assert toy.attempts(step) == expected_attempts(name)
+    assert toy.attempts(step) in expected_attempts(name)
     toy.check_finished()
 
 

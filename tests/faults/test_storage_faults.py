@@ -13,7 +13,7 @@ import pytest
 
 from executor.errors import MarinadeError, StoreError
 from executor.events import StepFinished
-from executor.files import open_files
+from executor.places import open_files
 from executor.planner import make_plan
 
 pytestmark = pytest.mark.fault("storage that fails, hangs, truncates, forgets or lies")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from executor.files import open_files
+from executor.places import open_files
 from executor.store import Store
 
 RECIPE = """
