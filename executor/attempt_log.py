@@ -22,6 +22,7 @@ class AttemptLog:
             folder = tempfile.mkdtemp(prefix="marinade-log-")
         self.log = Log(f"{folder}/log.txt")
         self._copied = 0
+        self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._copy_on, daemon=True, name="log copy")
         if self._is_remote:
@@ -37,11 +38,12 @@ class AttemptLog:
         self._done.set()
 
     def copy(self) -> None:
-        """Bring the store's copy up to date."""
-        data = self.text().encode()
-        if self._is_remote and len(data) > self._copied:
-            self._store.files.write(self._path, data)
-            self._copied = len(data)
+        """Bring the store's copy up to date; one copy at a time, so that an older one never comes last."""
+        with self._lock:
+            data = self.text().encode()
+            if self._is_remote and len(data) > self._copied:
+                self._store.files.write(self._path, data)
+                self._copied = len(data)
 
     def _copy_on(self) -> None:
         """A step may run for days: what it says is to be read elsewhere before it ends, also if it is killed."""

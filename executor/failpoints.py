@@ -25,7 +25,7 @@ NAMES = (
     "record-written",
     "recipe-indexed",
 )
-"""In the order in which an attempt comes to them."""
+"""In the order in which an attempt comes to them; writes that are made at once may reach theirs in any order."""
 _wanted, _, _signal = os.environ.get("MARINADE_FAILPOINT", "").partition(":")
 
 

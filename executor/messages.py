@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from executor.task import Answer, Message, Progress, Published, Started
 
 _MOMENT_SECONDS = 0.02
+_UNHEARD = 100
+"""Messages that a listener did not take; beyond them it gets no more progress."""
 
 
 class Messages:
@@ -36,7 +38,9 @@ class Messages:
             else:
                 self._answer = message
             for listener in self._listeners:
-                listener.put(message)
+                # A driver that is gone takes nothing any more, and a step may go on for months without it.
+                if not isinstance(message, Progress) or listener.qsize() < _UNHEARD:
+                    listener.put(message)
 
     def listen(self) -> Iterator[tuple[Message, ...]]:
         """Until the answer; the latest progress stands for all before it.

@@ -55,7 +55,7 @@ def _import_ray() -> Any:
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class _Slot:
-    """One worker and what it is doing; a foreign one was started by another driver and serves one step here."""
+    """One worker and what it is doing; a foreign one belongs to another driver, started by it or left to it."""
 
     actor: Any
     environment: dict[str, str]
@@ -143,6 +143,8 @@ class RayBackend:
             options |= {"name": name, "lifetime": "detached", "namespace": _NAMESPACE}
         modules = {self.recipe.module: self.recipe.file} if self.recipe.is_loose else {}
         actor = self._actor_class.options(**options).remote(_import_path(), modules, self._driver, name, self.owned)
+        if name:
+            actor.here.remote(self._id)
         slot = _Slot(actor=actor, environment=environment, gpus=gpus, cpus=cpus)
         self.slots.append(slot)
         return slot
@@ -193,6 +195,7 @@ class RayBackend:
                 slot.busy, slot.stream = "", None
                 if slot.foreign:
                     self.slots.remove(slot)
+                    slot.actor.leave.remote(self._id)
             for message in messages:
                 deliver(name, message)
 
@@ -225,7 +228,7 @@ class RayBackend:
             for said in ready:
                 slot = asked.pop(said)
                 if slot.busy and self._said(said) == "left":
-                    name, slot.busy = slot.busy, ""
+                    name, slot.busy, slot.foreign = slot.busy, "", True
                     deliver(name, Answer(status="interrupted", error="left to another driver that listens to it"))
             self.wait(0.2, deliver)
 
@@ -278,6 +281,10 @@ def _actor_class(ray: Any) -> Any:
         @ray.method(concurrency_group="control")
         def here(self, driver: str) -> None:
             self.worker.here(driver)
+
+        @ray.method(concurrency_group="control")
+        def leave(self, driver: str) -> None:
+            self.worker.leave(driver)
 
         @ray.method(concurrency_group="control")
         def stop(self, driver: str, seconds: float) -> str:

@@ -83,6 +83,10 @@ class Worker:
         """A driver says that it is there."""
         self._heard[driver] = time.monotonic()
 
+    def leave(self, driver: str) -> None:
+        """A driver has heard what it wanted to hear: with no other there, this process need not wait for one."""
+        self._heard.pop(driver, None)
+
     def stop(self, driver: str, seconds: float) -> Literal["stopped", "abandoned", "left"]:
         """Stop what runs, unless another driver is listening too."""
         self._heard.pop(driver, None)

@@ -52,7 +52,7 @@ DRIVER = """
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Address of a head with two cores, in a process group of its own."""
+    """Address of a head with four cores (a worker that was left holds one for a while), in a process group of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.2", 0))
         port = free.getsockname()[1]
@@ -60,7 +60,7 @@ def cluster():
     head = subprocess.Popen(
         [
             str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--node-ip-address=127.0.0.2",
-            f"--port={port}", "--num-cpus=2", "--include-dashboard=false", f"--object-store-memory={100 << 20}",
+            f"--port={port}", "--num-cpus=4", "--include-dashboard=false", f"--object-store-memory={100 << 20}",
         ],
         env=os.environ | settings,
         stdout=subprocess.PIPE,
@@ -122,6 +122,22 @@ def test_a_step_outlives_a_killed_driver_and_the_next_one_listens_to_it(toy, clu
     assert "StepProgress" in said, "it is listened to, not waited for"
     (finished,) = toy.store.attempts(plan["first"].address)
     assert finished.attempt == attempt.attempt and finished.number == 1 and finished.status == "succeeded"
+    assert calls(toy) == 2, "each step was called once"
+
+
+def test_a_driver_that_stops_leaves_a_step_to_the_one_that_listens_too(toy, cluster):
+    address, _ = cluster
+    first = drive(toy, address, "14")
+    until_said(first, "StepProgress")
+    second = drive(toy, address, "14")
+    until_said(second, "StepProgress")
+    first.send_signal(signal.SIGINT)
+    assert first.wait(timeout=60) == 130
+    first.stdout.close()
+    said = second.stdout.read()
+    second.stdout.close()
+    assert second.wait() == 0, said
+    assert [attempt.status for attempt in toy.store.attempts(toy.plan("seconds=14")["first"].address)] == ["succeeded"]
     assert calls(toy) == 2, "each step was called once"
 
 
