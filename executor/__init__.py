@@ -11,7 +11,7 @@ from executor.external import adopt, external
 from executor.fingerprint import fingerprint
 from executor.names import identity
 from executor.secrets import Secret
-from executor.step import Experiment, Input, Milestone, Output, Resources, Step, added, execution
+from executor.step import Criterion, Experiment, Input, Milestone, Output, Resources, Step, Value, added, execution
 
 if TYPE_CHECKING:
     from executor.cli import recipe_main as main
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from executor.store import Store
 
 __all__ = [
+    "Criterion",
     "Experiment",
     "IdentityError",
     "Input",
@@ -38,6 +39,7 @@ __all__ = [
     "StepHalted",
     "Store",
     "UsageError",
+    "Value",
     "added",
     "adopt",
     "current",

@@ -1,4 +1,4 @@
-"""The language recipes are written in: steps, the outputs they hand on, and experiments.
+"""The language recipes are written in: steps, the outputs they hand on, and what was expected of them.
 
 A step is a declaration. Building one runs nothing and reads nothing; a dependency is declared by putting another
 step (or a part of what it writes) into a config field:
@@ -10,8 +10,11 @@ Invariant: everything here is immutable and free of I/O; equal declarations are 
 """
 
 import dataclasses
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
+
+from executor.errors import UsageError
 
 EXECUTION = "marinade.execution"
 BORN = "marinade.born"
@@ -101,9 +104,83 @@ class Step:
         """The checkpoint this step publishes after `step` training steps."""
         return Milestone(step=self, at=step)
 
+    def result(self, path: str) -> "Value":
+        """A number in the JSON this step returns, by dotted path: `validation.macro_loss`."""
+        return Value(step=self, path=path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Value:
+    """A number in a step's result, or an object of numbers; what criteria are made of, never an input.
+
+    It enters no key and makes no step depend on another.
+    """
+
+    step: Step
+    path: str
+
 
 Input = Step | Output | Milestone | str
 """Annotation of a config field that holds another step's output; the worker replaces it by a location."""
+
+
+Bound = Value | float | int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Criterion:
+    """A condition on the results of steps, checked when a run ends.
+
+        Criterion("the final loss lies within 2% of the forecast", value=hero.result("loss"), within=0.02,
+                  of=forecast.result("loss"))
+
+    A value or bound that is an object of numbers is compared key by key; all that is given has to hold.
+
+    Attributes:
+        words: what is claimed, for people.
+        within, of: the relative distance allowed, and what it is taken from: |value - of| <= within * |of|.
+        below, above, at_most, at_least: a bound or several.
+
+    Raises UsageError for a criterion that compares nothing, or with something that is no number.
+    """
+
+    words: str
+    _: dataclasses.KW_ONLY
+    value: Value
+    within: float | None = None
+    of: Bound | None = None
+    below: Bound | Sequence[Bound] = ()
+    above: Bound | Sequence[Bound] = ()
+    at_most: Bound | Sequence[Bound] = ()
+    at_least: Bound | Sequence[Bound] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, Value):
+            raise UsageError(f"{self._name}: value is step.result(path), found {self.value!r}")
+        if (self.within is None) != (self.of is None):
+            raise UsageError(f"{self._name}: within and of go together, as in within=0.02, of=forecast.result('loss')")
+        if self.within is not None and not (_is_number(self.within) and self.within >= 0):
+            raise UsageError(f"{self._name}: within is a share such as 0.02 for 2%, found {self.within!r}")
+        for relation, bounds in self.bounds.items():
+            for bound in bounds:
+                if not isinstance(bound, Value) and not _is_number(bound):
+                    raise UsageError(f"{self._name}: {relation} is a number or step.result(path), found {bound!r}")
+        if not any(self.bounds.values()):
+            raise UsageError(f"{self._name}: give it something to compare with: within and of, below, above, "
+                             "at_most or at_least; what only people can judge is a plain string")  # fmt: skip
+
+    @property
+    def bounds(self) -> dict[str, tuple[Bound, ...]]:
+        """Relation -> what the value is compared with."""
+        given = {name: getattr(self, name) for name in ("below", "above", "at_most", "at_least")}
+        several = {
+            name: tuple(bounds) if isinstance(bounds, list | tuple) else (bounds,) for name, bounds in given.items()
+        }
+        return {"within": () if self.of is None else (self.of,), **several}
+
+    @property
+    def _name(self) -> str:
+        return f"criterion {self.words!r}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,13 +191,46 @@ class Experiment:
         targets: the steps to bring up to date; all they depend on comes with them.
         report: a Markdown file among the outputs, printed when a run ends.
         hypothesis: what the run is expected to show.
-        success: criteria under which the hypothesis counts as confirmed.
+        issue: where it is discussed, an http(s) URL.
+        success: criteria under which the hypothesis counts as confirmed; a string is for people to judge.
+        prediction: a number that a step forecasts; it goes on record when that step ends, before its readers start.
+
+    Raises UsageError for an issue that is no such URL, and for criteria of another kind.
     """
 
     targets: tuple[Step, ...]
     report: Output | None = None
     hypothesis: str = ""
-    success: tuple[str, ...] = ()
+    issue: str = ""
+    success: tuple[Criterion | str, ...] = ()
+    prediction: Value | None = None
+
+    def __post_init__(self) -> None:
+        if self.issue:
+            _check_url(self.issue)
+        if isinstance(self.success, str | Criterion):
+            raise UsageError(f"Experiment.success is a tuple of criteria, found one alone: write ({self.success!r},)")
+        for criterion in self.success:
+            if not isinstance(criterion, str | Criterion):
+                raise UsageError(f"Experiment.success holds criteria and strings, found {criterion!r}")
+        if self.prediction is not None and not isinstance(self.prediction, Value):
+            raise UsageError(f"Experiment.prediction is step.result(path), found {self.prediction!r}")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        parts = urllib.parse.urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
+        raise UsageError(f"Experiment.issue is an http or https URL such as https://github.com/OWNER/REPO/issues/1, "
+                         f"found {url!r}")  # fmt: skip
+    if "@" in parts.netloc:
+        raise UsageError("Experiment.issue goes on record and on screen: leave the credentials out of the URL")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool)
 
 
 def execution(default: Any = dataclasses.MISSING, *, default_factory: Any = dataclasses.MISSING) -> Any:
