@@ -133,6 +133,12 @@ def _parser() -> argparse.ArgumentParser:
     _recipe_flags(diff)
     diff.add_argument("--markdown", action="store_true", help="for a pull request")
 
+    listed = add("experiments", "hypotheses, how their runs ended, the verdicts, what they cost; newest first")
+    listed.add_argument("recipes", metavar="RECIPE", nargs="*", help="only these")
+    listed.add_argument("--scale", default="", help="only runs of this scale")
+    listed.add_argument("--markdown", action="store_true", help="for an issue")
+    _place_flags(listed)
+
     lineage = _with_artifact(add("lineage", "from an artifact back to recipe, config, data and code"))
     lineage.set_defaults(command="lineage")
     why = _with_artifact(add("why", "the shortest path from an artifact to one of its ancestors"))

@@ -15,6 +15,7 @@ import functools
 from collections.abc import Sequence
 
 from executor.changes import payload_changes
+from executor.experiment import graph_of, observed
 from executor.external import is_raw, look
 from executor.graph import Graph
 from executor.index import IndexEntry
@@ -70,17 +71,14 @@ def make_plan(
 
 
 def prepare(experiment: Experiment, store: Store, *, recipe: str, scale: str, selection: Selection) -> Prepared:
-    return _Planner(_graph(experiment), store, recipe, scale, selection).prepare()
+    graph = graph_of(experiment)
+    return _Planner(graph, store, recipe, scale, selection).prepare(observed=observed(experiment, graph))
 
 
 def survey(experiment: Experiment, store: Store, *, recipe: str, scale: str) -> Prepared:
     """All steps, also those that only execution-only fields hold, by their records: whether files are there is not
     looked at."""
-    return _Planner(_graph(experiment), store, recipe, scale, Selection(until=("*",))).prepare(check_files=False)
-
-
-def _graph(experiment: Experiment) -> Graph:
-    return Graph.of([*experiment.targets, *([experiment.report.step] if experiment.report is not None else [])])
+    return _Planner(graph_of(experiment), store, recipe, scale, Selection(until=("*",))).prepare(check_files=False)
 
 
 class _Planner:
@@ -96,7 +94,8 @@ class _Planner:
         self.settled = Settled(graph, store, self.results, self.forced)
         self.unfinished: dict[str, Unfinished] = {}
 
-    def prepare(self, check_files: bool = True) -> Prepared:
+    def prepare(self, check_files: bool = True, observed: Sequence[str] = ()) -> Prepared:
+        """The plan. Results of `observed` steps are looked up too, where no step of the plan needs them."""
         self.last: RunRecord | None = self.store.last_run(self.recipe, self.scale)
         last_keys = [step["key"] for step in self.last.steps.values()] if self.last else []
         self.entries: dict[str, IndexEntry] = self.store.index.lookup("recipe", [*self.graph.keys.values(), *last_keys])
@@ -108,7 +107,8 @@ class _Planner:
         whole, wanted = self._wants()
         while True:
             needed = self._needed(pulled)
-            self.settled.settle(needed, whole, wanted)
+            looked_up = self._needed({*pulled, *observed}) if observed else needed
+            self.settled.settle(looked_up, whole, wanted)
             read = [ref for name in needed if name not in self.settled.hits for ref in self.graph.inputs[name]]
             more = {ref.step for ref in read if ref.execution_only} - pulled
             used = {ref.step for ref in read}.union(self.targets)

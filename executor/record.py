@@ -167,7 +167,12 @@ class RunRecord:
     """One run of a recipe: written before anything starts, completed with its outcome at the end.
 
     Attributes:
-        experiment: hypothesis and success criteria, as declared before the run.
+        machine, process_started: with `pid` the one process that ran it (executor.processes).
+        experiment: hypothesis, issue, criteria and prediction as declared before the run, with their hash; `known`
+            names the steps that they are about and whose results were there by then.
+        status: how it ended: succeeded, failed, stopped (halted, or a step left undone) or interrupted; empty until
+            then.
+        verdict: on the experiment, as executor.verdict has it; empty while the run goes on.
         steps: name -> key, payload, and the content key and address known when it began; every step of the graph.
         outcome: name -> status, address, attempt, content_key. Steps that the run left out keep the outcome of the run
             before; the others have none while the run goes on (or if it was killed).
@@ -182,9 +187,13 @@ class RunRecord:
     ended: str = ""
     host: str = ""
     pid: int = 0
+    machine: str = ""
+    process_started: str = ""
     experiment: dict[str, Any] = dataclasses.field(default_factory=dict)
     steps: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     outcome: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    status: str = ""
+    verdict: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         # Its fields hold JSON only, of every step of the graph: asdict would copy all of that first.

@@ -5,10 +5,8 @@ sys.exit(outcome.exit_code)
 """
 
 import dataclasses
-import os
 import platform
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +19,7 @@ from executor.events import Event, Planned, StepOutcome
 from executor.external import is_raw
 from executor.plan import Plan
 from executor.planner import Prepared, Selection, prepare
+from executor.processes import this_process
 from executor.recipe import Recipe
 from executor.record import RunRecord
 from executor.resources import check, local_capacity
@@ -28,6 +27,8 @@ from executor.secrets import redact_json
 from executor.stamps import new_id, now
 from executor.step import Experiment
 from executor.store import Store, run_slug
+from executor.trial import Trial
+from executor.verdict import Verdict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,13 +47,27 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """How a run ended: every step of its plan, in the plan's order."""
+    """How a run ended: every step of its plan, in the plan's order; and what came of the experiment it `declared`.
+
+    The verdict does not change the exit code: a refuted hypothesis is a result.
+    """
 
     plan: Plan
     run_id: str
     steps: dict[str, StepOutcome]
     wall_seconds: float
     interrupted: bool = False
+    declared: dict[str, Any] = dataclasses.field(default_factory=dict)
+    verdict: Verdict | None = None
+
+    @property
+    def status(self) -> str:
+        """succeeded, failed, stopped (halted, or something was left undone) or interrupted."""
+        if self.interrupted:
+            return "interrupted"
+        if any(step.status == "failed" for step in self.steps.values()):
+            return "failed"
+        return "succeeded" if self.exit_code == 0 else "stopped"
 
     @property
     def exit_code(self) -> int:
@@ -90,7 +105,8 @@ def run_experiment(
     if not options.address:
         check(todo, local_capacity())
     run_id = f"{new_id()}-{run_slug(recipe.name, scale)}"
-    record = _record(prepared, experiment, recipe, scale, arguments, run_id)
+    trial = Trial(prepared, experiment)
+    record = _record(prepared, trial, recipe, scale, arguments, run_id)
     record = _with_left_out(record, prepared, store)
     backend = _backend(recipe, options, todo)
     try:
@@ -116,7 +132,7 @@ def run_experiment(
         scheduler = Scheduler(
             prepared,
             backend,
-            tell,
+            trial.listener(run_id, tell) if todo else tell,
             provenance=provenance,
             fail_fast=options.fail_fast,
             max_parallel=1 if options.inline else options.max_parallel,
@@ -128,20 +144,27 @@ def run_experiment(
         if close is not None:
             close()
     ordered = {step.name: outcomes[step.name] for step in prepared.plan.steps}
-    ended = dataclasses.replace(
-        record, ended=now(), outcome=record.outcome | {n: _summary(o) for n, o in ordered.items()}
-    )
-    try:
-        store.write_run(ended)
-    except OSError as error:  # the artifacts are what counts; what went wrong with them is in the outcome
-        print(f"the end of run {run_id} is not on record: {error}", file=sys.stderr)
-    return RunOutcome(
+    outcome = RunOutcome(
         plan=prepared.plan,
         run_id=run_id,
         steps=ordered,
         wall_seconds=time.monotonic() - began,
         interrupted=scheduler.interrupted,
+        declared=trial.declared,
+        verdict=trial.verdict(ordered),
     )
+    ended = dataclasses.replace(
+        record,
+        ended=now(),
+        outcome=record.outcome | {n: _summary(o) for n, o in ordered.items()},
+        status=outcome.status,
+        verdict=redact_json(outcome.verdict.to_json()) if outcome.verdict is not None else {},
+    )
+    try:
+        store.write_run(ended)
+    except OSError as error:  # the artifacts are what counts; what went wrong with them is in the outcome
+        print(f"the end of run {run_id} is not on record: {error}", file=sys.stderr)
+    return outcome
 
 
 def _backend(recipe: Recipe, options: RunOptions, todo: list[Any]) -> Any:
@@ -172,18 +195,21 @@ class _NothingToDo:
 
 
 def _record(
-    prepared: Prepared, experiment: Experiment, recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str
+    prepared: Prepared, trial: Trial, recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str
 ) -> RunRecord:
     graph, planned = prepared.graph, {step.name: step for step in prepared.plan.steps}
+    process = this_process()
     return RunRecord(
         id=run_id,
         recipe=recipe.name,
         scale=scale,
         arguments=redact_json(tuple(arguments)),
         started=now(),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        experiment={"hypothesis": experiment.hypothesis, "success": list(experiment.success)},
+        host=process.host,
+        pid=process.pid,
+        machine=process.machine,
+        process_started=process.started,
+        experiment=redact_json({**trial.declared, "known": list(trial.known_before)}),
         steps={
             name: {
                 "key": graph.keys[name],

@@ -279,6 +279,13 @@ class Store:
             )
         return found
 
+    def runs(self) -> tuple[RunRecord, ...]:
+        """Every run that can be read, oldest first; the others are in `unreadable`. Read together."""
+        paths = [f".runs/{run_id}.json" for run_id in self.run_ids()]
+        found = self.files.read_many(paths)
+        parsed = (self._parsed(RunRecord.from_json, found.get(path), path) for path in paths)
+        return tuple(run for run in parsed if run is not None)
+
     def last_run(self, recipe: str, scale: str) -> RunRecord | None:
         """The run of a recipe at a scale that began last: two reads, however many there are.
 

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from executor.errors import MarinadeError, UsageError
+from executor.experiment import graph_of
 from executor.graph import Graph
 from executor.recipe import Recipe, load
 from executor.step import Experiment
@@ -27,9 +28,8 @@ class Opened:
         return Store(self.prefix)
 
     def graph(self) -> Graph:
-        """All steps; the report is wanted too, so its step is a target."""
-        report = self.experiment.report
-        return Graph.of([*self.experiment.targets, *([report.step] if report is not None else [])])
+        """All steps that the experiment's targets depend on."""
+        return graph_of(self.experiment)
 
 
 def open_recipe(args: argparse.Namespace, target: str | Recipe | None = None) -> Opened:

@@ -11,6 +11,7 @@ from executor.commands.opening import open_recipe, split_names
 from executor.render import outcome as texts
 from executor.render.plan import plan_text
 from executor.render.terminal import Terminal
+from executor.render.verdict import verdict_text
 from executor.run import RunOptions, RunOutcome, run_experiment
 from executor.step import Experiment
 
@@ -67,6 +68,9 @@ def _tell(outcome: RunOutcome, report: str, view: "_View", command: str) -> None
         if text:
             sys.stdout.write("\n" + text.rstrip() + "\n")
     sys.stdout.write("\n" + texts.places_text(outcome, report, out))
+    if outcome.verdict is not None:
+        declared = outcome.declared
+        sys.stdout.write("\n" + verdict_text(outcome.verdict, declared["hypothesis"], declared["issue"], out))
     sys.stdout.flush()
     sys.stderr.write(texts.next_text(outcome, command))
 

@@ -18,6 +18,7 @@ from executor.status import Status
 if TYPE_CHECKING:
     from executor.accept import Accepted
     from executor.deleting import Deleted
+    from executor.experiments import Experiments
     from executor.gc import Collection
     from executor.graph import Graph
     from executor.run import RunOutcome
@@ -85,7 +86,34 @@ def outcome_json(outcome: "RunOutcome", report: str) -> dict[str, Any]:
             for name, step in outcome.steps.items()
         },
         "counts": outcome_counts(outcome),
+        "status": outcome.status,
+        "experiment": outcome.declared,
+        "verdict": _finite(outcome.verdict.to_json()) if outcome.verdict is not None else None,
     }
+
+
+def experiments_json(found: "Experiments") -> dict[str, Any]:
+    return {
+        "prefix": found.prefix,
+        "experiments": [
+            {"recipe": group.recipe, "scale": group.scale, "idle_runs": group.idle, "runs": [
+                _finite({**dataclasses.asdict(entry),
+                         "verdict": entry.verdict.to_json() if entry.verdict is not None else None})
+                for entry in group.entries
+            ]}
+            for group in found.groups
+        ],
+        "unreadable": dict(found.unreadable),
+    }  # fmt: skip
+
+
+def _finite(value: Any) -> Any:
+    """The same with `null` for numbers that JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def outcome_counts(outcome: "RunOutcome") -> dict[str, int]:

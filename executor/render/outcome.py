@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from executor.render.frames import own_frames
 from executor.render.terminal import Terminal, columns
 from executor.render.values import duration_text
+from executor.render.verdict import verdict_line
 
 if TYPE_CHECKING:
     from executor.events import StepOutcome
@@ -16,6 +17,8 @@ _MOST_ROWS = 48
 
 def nothing_to_do_text(outcome: "RunOutcome", report: str) -> str:
     lines = [f"nothing to do: {_steps(len(outcome.steps))} up to date ({duration_text(outcome.wall_seconds)})"]
+    if outcome.verdict is not None:
+        lines.append(verdict_line(outcome.verdict))
     if report:
         lines.append(f"report: {report}")
     return "\n".join(lines) + "\n"
