@@ -115,7 +115,7 @@ def _attempts(store: Store, runs: Iterable[RunRecord]) -> dict[str, list[Record]
     lost: set[str] = set()
     for run in runs:
         if run.ended:
-            found = [item["address"] for item in run.outcome.values() if item["status"] != "reused"]
+            found = [item["address"] for item in _own(run).values() if item["status"] not in _NOTHING_DONE]
         else:
             found = [step["address"] for step in run.steps.values()]
             lost |= {name for name, step in run.steps.items() if not step["address"]}
@@ -127,6 +127,11 @@ def _attempts(store: Store, runs: Iterable[RunRecord]) -> dict[str, list[Record]
         for record in records:
             made.setdefault(str(record.provenance.get("run", "")), []).append(record)
     return made
+
+
+def _own(run: RunRecord) -> dict[str, dict[str, Any]]:
+    """The outcome without steps that the run left out, which keep the outcome of an earlier one."""
+    return {name: item for name, item in run.outcome.items() if item.get("run", run.id) == run.id}
 
 
 def _group(
@@ -191,15 +196,15 @@ def _status_of_outcome(run: RunRecord) -> Status:
 
 
 def _did_nothing(run: RunRecord, made: Sequence[Record]) -> bool:
-    if made or not run.ended:
+    if made or not run.ended or run.status not in ("succeeded", ""):
         return False
-    if run.status:
-        return run.status == "succeeded"
-    return all(item["status"] in _NOTHING_DONE for item in run.outcome.values())
+    return all(item["status"] in _NOTHING_DONE for item in _own(run).values())
 
 
 def _hash(run: RunRecord) -> str:
-    return run.experiment.get("hash", "")
+    """Of what was declared; empty where nothing was, and in records older than the field."""
+    declared = any(run.experiment.get(name) for name in ("hypothesis", "success", "prediction"))
+    return run.experiment.get("hash", "") if declared else ""
 
 
 def _has_read(run: RunRecord) -> bool:
@@ -214,13 +219,13 @@ def _declaration_notes(run: RunRecord, before: RunRecord | None, read: bool) -> 
     if not _hash(run) or not outcomes_read(run.experiment):
         return ()
     if before is None or not _hash(before):
-        return (f"declared when results of {', '.join(known)} were there already",) if known else ()
+        return (f"declared when results of {_listed(known)} were there already",) if known else ()
     if _hash(before) == _hash(run):
         return ()
     words = {"hypothesis": "hypothesis", "success": "criteria", "prediction": "prediction"}
     changed = [word for name, word in words.items() if run.experiment.get(name) != before.experiment.get(name)]
     by_then = "results were known by then" if known or read else "no results were known yet"
-    return (f"{' and '.join(changed)} changed since the run of {before.started}; {by_then}",)
+    return (f"{_listed(changed)} changed since the run of {_clock(before.started)}; {by_then}",)
 
 
 def _prediction_notes(
@@ -229,30 +234,37 @@ def _prediction_notes(
     if prediction is None or told is None or prediction.value == told.value:
         return ()
     by_then = "results were known by then" if run.experiment.get("known") or read else "no results were known yet"
-    return (f"the prediction was {told.value:.6g} before, on record {told.at}; {by_then}",)
+    return (f"the prediction was {told.value:.6g} before, on record {_clock(told.at)}; {by_then}",)
 
 
 def _cost(run: RunRecord, status: Status, made: Sequence[Record]) -> Cost:
-    seconds = {id(record): _seconds(record, status) for record in made}
-    hours = {"gpu": 0.0, "cpu": 0.0}
-    for record in made:
-        given = record.resources
-        kind, number = ("gpu", given["gpus"]) if given.get("gpus") else ("cpu", given.get("cpus", 0))
-        hosts = given.get("hosts", 1) * given.get("groups", 1)
-        hours[kind] += number * hosts * (seconds[id(record)] or 0.0) / 3600
+    taken = [_taken(record, status) for record in made]
+    there = {record.name for record in made}
     ended = {record.name for record in made if record.status in ("succeeded", "stopped_at_milestone")}
+    for name, item in _own(run).items():  # what remains of attempts that were deleted
+        if name not in there and item["status"] not in _NOTHING_DONE and item.get("seconds"):
+            taken.append((item["seconds"], item["gpus"], item["cpus"]))
+            there.add(name)
+            ended |= {name} if item["status"] in ("succeeded", "stopped_at_milestone") else set()
     numbers = [run.steps.get(name, {}).get("numbers") or {} for name in sorted(ended)]
     return Cost(
         wall_seconds=_wall_seconds(run, status),
-        steps=len({record.name for record in made}),
-        attempts=len(made),
-        step_seconds=sum(found or 0.0 for found in seconds.values()),
-        gpu_hours=hours["gpu"],
-        cpu_hours=hours["cpu"],
+        steps=len(there),
+        attempts=len(taken),
+        step_seconds=sum(seconds or 0.0 for seconds, _, _ in taken),
+        gpu_hours=sum((seconds or 0.0) * gpus / 3600 for seconds, gpus, _ in taken),
+        cpu_hours=sum((seconds or 0.0) * cpus / 3600 for seconds, gpus, cpus in taken if not gpus),
         tokens=sum(offered.get("tokens", 0) for offered in numbers),
         flops=sum(offered.get("flops_total", 0) for offered in numbers),
-        cut_off=sum(found is None for found in seconds.values()),
+        cut_off=sum(seconds is None for seconds, _, _ in taken),
     )
+
+
+def _taken(record: Record, status: Status) -> tuple[float | None, int, int]:
+    """Seconds (None where that is not known), GPUs and cores of an attempt, over all its hosts."""
+    given = record.resources
+    hosts = given.get("hosts", 1) * given.get("groups", 1)
+    return _seconds(record, status), given.get("gpus", 0) * hosts, given.get("cpus", 0) * hosts
 
 
 def _seconds(record: Record, status: Status) -> float | None:
@@ -266,6 +278,14 @@ def _wall_seconds(run: RunRecord, status: Status) -> float | None:
     if run.ended:
         return max(0.0, _moment(run.ended) - _moment(run.started))
     return max(0.0, time.time() - _moment(run.started)) if status == "running" else None
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _clock(moment: str) -> str:
+    return moment[:19].replace("T", " ")
 
 
 def _moment(text: str) -> float:

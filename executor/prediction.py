@@ -78,9 +78,7 @@ def enter(store: "Store", run_id: str, declared: Mapping[str, Any], record: "Rec
 def predictions(store: "Store", run_ids: Iterable[str]) -> dict[str, Prediction]:
     """Run -> its prediction, read together; runs that have none are left out. Raises ValueError for a damaged one."""
     paths = {_path(run_id): run_id for run_id in run_ids}
-    return {
-        paths[path]: Prediction.from_json(data.decode()) for path, data in store.files.read_many(paths).items()
-    }
+    return {paths[path]: Prediction.from_json(data.decode()) for path, data in store.files.read_many(paths).items()}
 
 
 def _path(run_id: str) -> str:

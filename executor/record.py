@@ -174,7 +174,8 @@ class RunRecord:
             then.
         verdict: on the experiment, as executor.verdict has it; empty while the run goes on.
         steps: name -> key, payload, and the content key and address known when it began; every step of the graph.
-        outcome: name -> status, address, attempt, content_key. Steps that the run left out keep the outcome of the run
+        outcome: name -> status, address, attempt, content_key; the run it is of; seconds, cpus, gpus of the last
+            attempt. Steps that the run left out keep the outcome of the run
             before; the others have none while the run goes on (or if it was killed).
     """
 

@@ -25,7 +25,7 @@ from executor.record import RunRecord
 from executor.resources import check, local_capacity
 from executor.secrets import redact_json
 from executor.stamps import new_id, now
-from executor.step import Experiment
+from executor.step import Experiment, Step
 from executor.store import Store, run_slug
 from executor.trial import Trial
 from executor.verdict import Verdict
@@ -156,7 +156,7 @@ def run_experiment(
     ended = dataclasses.replace(
         record,
         ended=now(),
-        outcome=record.outcome | {n: _summary(o) for n, o in ordered.items()},
+        outcome=record.outcome | {n: _summary(o, prepared.planned[n].step, run_id) for n, o in ordered.items()},
         status=outcome.status,
         verdict=redact_json(outcome.verdict.to_json()) if outcome.verdict is not None else {},
     )
@@ -243,12 +243,18 @@ def _with_left_out(record: RunRecord, prepared: Prepared, store: Store) -> RunRe
     return dataclasses.replace(record, steps=steps, outcome=outcome)
 
 
-def _summary(outcome: StepOutcome) -> dict[str, Any]:
+def _summary(outcome: StepOutcome, step: Step, run_id: str) -> dict[str, Any]:
+    """How a step ended; what its last attempt took of cores and GPUs, in case the attempts are deleted."""
+    needed = step.resources
     return {
         "status": outcome.status,
         "address": outcome.address,
         "attempt": outcome.attempt,
         "content_key": outcome.content_key,
+        "run": run_id,
+        "seconds": outcome.seconds,
+        "cpus": needed.cpus * needed.hosts * needed.groups,
+        "gpus": needed.gpus * needed.hosts * needed.groups,
     }
 
 

@@ -10,7 +10,7 @@ family share in `recipes/_phases.py`.
 
 import dataclasses
 
-from executor import Experiment, Step, adopt, main
+from executor import Criterion, Experiment, Step, adopt, main
 from recipes._hero import HeroSettings, cooldown_of
 from recipes._phases import (
     Data,
@@ -34,7 +34,59 @@ from steps.train.schedule import ScheduleConfig
 from steps.train.step import train
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeroSteps:
+    """The steps that hypotheses of this family speak of."""
+
+    ladder: list[Step]
+    forecast: Step
+    midtrain: Step
+    baselines: Step
+    evaluation: Step
+    report: Step
+
+
 def build(settings: HeroSettings) -> Experiment:
+    steps = steps_of(settings)
+    return Experiment(
+        targets=(steps.report,),
+        report=steps.report / "report.md",
+        hypothesis="A law fitted to the ladder predicts the hero's final loss before it starts.",
+        success=(forecast_holds(steps, within=0.02), below_every_rung(steps), below_unigrams(steps)),
+        prediction=steps.forecast.result("final.loss"),
+    )
+
+
+def forecast_holds(steps: HeroSteps, *, within: float) -> Criterion:
+    """Final validation loss against the forecast's, both a mean over domains in nats per token."""
+    return Criterion(
+        f"the hero's final loss lies within {within:.0%} of the forecast",
+        value=steps.midtrain.result("validation.macro_loss"),
+        within=within,
+        of=steps.forecast.result("final.loss"),
+    )
+
+
+def below_every_rung(steps: HeroSteps) -> Criterion:
+    return Criterion(
+        "the hero's loss is below every rung's",
+        value=steps.midtrain.result("validation.macro_loss"),
+        below=[rung.result("validation.macro_loss") for rung in steps.ladder],
+    )
+
+
+def below_unigrams(steps: HeroSteps) -> Criterion:
+    return Criterion(
+        "the hero is below the unigram and the byte-level baseline on every domain",
+        value=steps.evaluation.result("midtrain.bits_per_byte"),
+        below=[
+            steps.baselines.result("unigram_bits_per_byte"),
+            steps.baselines.result("byte_unigram_bits_per_byte"),
+        ],
+    )
+
+
+def steps_of(settings: HeroSettings) -> HeroSteps:
     data = data_steps(settings)
     ladder = [rung_step(settings, name, rung, data) for name, rung in settings.ladder.items()]
     hero = training_of(settings, settings.hero, data.tokens, {0: settings.mixture.initial})
@@ -113,15 +165,13 @@ def build(settings: HeroSettings) -> Experiment:
         ),
         resources=data_resources(settings),
     )
-    return Experiment(
-        targets=(report,),
-        report=report / "report.md",
-        hypothesis="A law fitted to the ladder predicts the hero's final loss before it starts.",
-        success=(
-            "the hero's final loss lies within 2% of the forecast",
-            "the hero's loss is below every rung's",
-            "the hero is below the unigram and the byte-level baseline on every domain",
-        ),
+    return HeroSteps(
+        ladder=ladder,
+        forecast=forecast,
+        midtrain=midtrain,
+        baselines=baselines,
+        evaluation=evaluation,
+        report=report,
     )
 
 

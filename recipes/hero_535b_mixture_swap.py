@@ -15,7 +15,10 @@ from recipes._hero import HeroSettings
 
 
 def build(settings: HeroSettings) -> Experiment:
-    return hero_535b.build(dataclasses.replace(settings, swap=True))
+    return dataclasses.replace(
+        hero_535b.build(dataclasses.replace(settings, swap=True)),
+        hypothesis="The forecast of a ladder without the swap still holds when the hero's mixture is swapped.",
+    )
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
     python recipes/smoke.py
 
-What it learns means nothing; that every step runs, resumes and is found again does. The tests use it.
+What it learns means little; that every step runs, resumes and is found again does. The tests use it.
 """
 
 import dataclasses
 
-from executor import Experiment, main
+from executor import Criterion, Experiment, main
 from recipes import hero_535b
 from recipes._hero import HeroSettings, laptop_settings
 
@@ -41,7 +41,21 @@ def _small(base: HeroSettings) -> HeroSettings:
 
 
 def build(settings: SmokeSettings) -> Experiment:
-    return hero_535b.build(settings.hero)
+    steps = hero_535b.steps_of(settings.hero)
+    return Experiment(
+        targets=(steps.report,),
+        report=steps.report / "report.md",
+        hypothesis="Even the smallest hero learns more than which bytes are frequent, and more than its rungs.",
+        success=(
+            hero_535b.below_every_rung(steps),
+            Criterion(
+                "the hero is below the byte-level baseline on every domain",
+                value=steps.evaluation.result("midtrain.bits_per_byte"),
+                below=steps.baselines.result("byte_unigram_bits_per_byte"),
+            ),
+        ),
+        prediction=steps.forecast.result("final.loss"),
+    )
 
 
 if __name__ == "__main__":

@@ -47,9 +47,6 @@ def write_report(config: ReportConfig, output: str) -> dict[str, Any]:
         "evaluations": {stage: _read(location) for stage, location in config.evaluations.items()},
         "steps": _costs(config),
     }
-    if hero and report["rungs"]:
-        final = report["hero"]["final_loss"]
-        report["hero"]["below_every_rung"] = all(final < rung["final_loss"] for rung in report["rungs"])
     with fsspec.open(f"{output}/report.json", "wt") as file:
         json.dump(report, file, indent=1)  # pyright: ignore[reportArgumentType]
     with fsspec.open(f"{output}/report.md", "wt") as file:

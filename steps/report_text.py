@@ -37,8 +37,6 @@ def _outcome(report: dict[str, Any]) -> list[str]:
             f" {scored['progress']:.0%}: **{scored['relative_error']:+.2%}** off,",
             f"extrapolating {forecast['extrapolation_factor']:.1f}x in compute.",
         ]
-    if "below_every_rung" in hero:
-        lines.append(f"The hero's loss is {'' if hero['below_every_rung'] else '**not** '}below every rung's.")
     return lines
 
 

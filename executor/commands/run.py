@@ -68,7 +68,7 @@ def _tell(outcome: RunOutcome, report: str, view: "_View", command: str) -> None
         if text:
             sys.stdout.write("\n" + text.rstrip() + "\n")
     sys.stdout.write("\n" + texts.places_text(outcome, report, out))
-    if outcome.verdict is not None:
+    if outcome.verdict is not None and outcome.verdict.criteria:
         declared = outcome.declared
         sys.stdout.write("\n" + verdict_text(outcome.verdict, declared["hypothesis"], declared["issue"], out))
     sys.stdout.flush()

@@ -36,7 +36,9 @@ def experiments_markdown(found: Experiments) -> str:
             issue = newest.declared.get("issue", "")
             lines += [_hypothesis(newest) + (f" ([issue]({issue}))" if issue else ""), ""]
         for entry in group.entries:
-            lines.append(f"- **{entry.status}, {_verdict(entry)}**, {clock_text(entry.started)}: {cost_text(entry.cost)}")
+            lines.append(
+                f"- **{entry.status}, {_verdict(entry)}**, {clock_text(entry.started)}: {cost_text(entry.cost)}"
+            )
             if newest is not None and _hypothesis(entry) != _hypothesis(newest):
                 lines.append(f"  - hypothesis then: {_hypothesis(entry)}")
             for criterion in entry.verdict.criteria if entry.verdict else ():
@@ -80,7 +82,7 @@ def _group_lines(group: Group, terminal: Terminal) -> list[str]:
         hypothesis = _hypothesis(entry)
         if hypothesis != shown:
             issue = entry.declared.get("issue", "")
-            lines += [*terminal.wrap(hypothesis, 2), *([f"  {issue}"] if issue else [])]
+            lines += [*([""] if shown else []), *terminal.wrap(hypothesis, 2), *([f"  {issue}"] if issue else [])]
             shown = hypothesis
         lines += ["", *_entry_lines(entry, terminal)]
     return lines + (["", f"  {_idle(group)}"] if group.idle else [])

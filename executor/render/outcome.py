@@ -17,7 +17,7 @@ _MOST_ROWS = 48
 
 def nothing_to_do_text(outcome: "RunOutcome", report: str) -> str:
     lines = [f"nothing to do: {_steps(len(outcome.steps))} up to date ({duration_text(outcome.wall_seconds)})"]
-    if outcome.verdict is not None:
+    if outcome.verdict is not None and outcome.verdict.criteria:
         lines.append(verdict_line(outcome.verdict))
     if report:
         lines.append(f"report: {report}")

@@ -1,4 +1,4 @@
-"""The pages of docs/identity, run from top to bottom as a reader would.
+"""The pages of docs/identity and docs/experiments.md, run from top to bottom as a reader would.
 
 A block names the file it shows (```python run.py), edits it (```diff run.py, unchanged lines around the change), or
 shows commands and lines of their output (```console; `…` stands for anything). Recipes on the pages leave out the
@@ -15,12 +15,12 @@ from executor.cli import main
 from executor.code import forget
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs/identity.md", *sorted((ROOT / "docs/identity").glob("*.md"))]
+PAGES = [ROOT / "docs/experiments.md", ROOT / "docs/identity.md", *sorted((ROOT / "docs/identity").glob("*.md"))]
 PRELUDE = """
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor import Experiment, Input, Secret, Step, added, adopt, execution, external, identity, resolved
+from executor import Criterion, Experiment, Input, Secret, Step, added, adopt, execution, external, identity, resolved
 
 @dataclass(frozen=True)
 class Settings:
