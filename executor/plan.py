@@ -56,12 +56,13 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All steps in an order in which every step comes after its inputs."""
+    """All steps in an order in which every step comes after its inputs; `issue` is where the experiment is discussed."""
 
     recipe: str
     scale: str
     prefix: str
     steps: tuple[PlannedStep, ...]
+    issue: str = ""
 
     def counts(self) -> dict[str, int]:
         counts: dict[str, int] = {}

@@ -72,7 +72,8 @@ def make_plan(
 
 def prepare(experiment: Experiment, store: Store, *, recipe: str, scale: str, selection: Selection) -> Prepared:
     graph = graph_of(experiment)
-    return _Planner(graph, store, recipe, scale, selection).prepare(observed=observed(experiment, graph))
+    prepared = _Planner(graph, store, recipe, scale, selection).prepare(observed=observed(experiment, graph))
+    return dataclasses.replace(prepared, plan=dataclasses.replace(prepared.plan, issue=experiment.issue))
 
 
 def survey(experiment: Experiment, store: Store, *, recipe: str, scale: str) -> Prepared:

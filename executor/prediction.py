@@ -76,9 +76,15 @@ def enter(store: "Store", run_id: str, declared: Mapping[str, Any], record: "Rec
 
 
 def predictions(store: "Store", run_ids: Iterable[str]) -> dict[str, Prediction]:
-    """Run -> its prediction, read together; runs that have none are left out. Raises ValueError for a damaged one."""
+    """Run -> its prediction, read together; runs that have none are left out, and damaged ones noted in the store."""
+    found: dict[str, Prediction] = {}
     paths = {_path(run_id): run_id for run_id in run_ids}
-    return {paths[path]: Prediction.from_json(data.decode()) for path, data in store.files.read_many(paths).items()}
+    for path, data in store.files.read_many(paths).items():
+        try:
+            found[paths[path]] = Prediction.from_json(data.decode())
+        except (ValueError, TypeError) as error:
+            store.unreadable[path] = f"{type(error).__name__}: {error}"
+    return found
 
 
 def _path(run_id: str) -> str:

@@ -85,6 +85,7 @@ class Status:
     prefix: str
     last_run: str
     steps: tuple[StepStatus, ...]
+    issue: str = ""
 
 
 def status_of(plan: Plan, store: "Store", asked: Collection[str] = ()) -> Status:
@@ -105,6 +106,7 @@ def status_of(plan: Plan, store: "Store", asked: Collection[str] = ()) -> Status
         prefix=plan.prefix,
         last_run=last.started if last else "",
         steps=tuple(steps),
+        issue=plan.issue,
     )
 
 

@@ -9,6 +9,7 @@
     {prefix}/.index/last/{recipe and scale}.json              the run that began last
     {prefix}/.leases/{content key}/                           see lease.py
     {prefix}/.runs/{id}.json                                  one file for every run
+    {prefix}/.runs/{id}/prediction.json                       what it predicted (prediction.py)
 
 Invariant: records are replaced in one move, milestones are never replaced, and only `delete` (for gc) removes anything.
 What cannot be read (cut short, damaged) counts as absent: it is never served and never ends a plan, and

@@ -34,6 +34,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "recipe": plan.recipe,
         "scale": plan.scale,
         "prefix": plan.prefix,
+        "issue": plan.issue,
         "steps": [
             {
                 "name": step.name,
@@ -161,6 +162,7 @@ def status_json(status: Status) -> dict[str, Any]:
         "recipe": status.recipe,
         "scale": status.scale,
         "prefix": status.prefix,
+        "issue": status.issue,
         "last_run": status.last_run,
         "steps": [
             {

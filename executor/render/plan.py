@@ -25,6 +25,7 @@ def plan_text(plan: Plan, terminal: Terminal, *, compact: bool = False) -> str:
     total = ", ".join(f"{count} {action}" for action, count in sorted(counts.items(), key=_action_order))
     lines = terminal.wrap(f"plan of {plan.recipe}, scale {plan.scale}: {total or 'no steps'}")
     lines += terminal.wrap(f"in {plan.prefix}")
+    lines += [f"issue {plan.issue}"] if plan.issue else []
     lines.append("")
     fold = compact or len(plan.steps) > _LONG
     width = min(max((len(step.name) for step in plan.steps), default=0), _NAME)

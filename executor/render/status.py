@@ -22,6 +22,7 @@ def status_text(status: Status, terminal: Terminal) -> str:
     total = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no steps"
     lines = terminal.wrap(f"{status.recipe}, scale {status.scale}: {total}")
     lines += terminal.wrap(f"in {status.prefix}")
+    lines += [f"issue {status.issue}"] if status.issue else []
     lines += [f"last run started {clock_text(status.last_run)}" if status.last_run else "never run here", ""]
     rows = [_row(step) for step in status.steps]
     for line, step in zip(columns(rows), status.steps, strict=True):

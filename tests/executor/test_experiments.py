@@ -420,11 +420,12 @@ def test_records_of_before_stay_readable(toy):
     old["outcome"]["hero"]["status"] = "failed"
     toy.store.files.write(f".runs/{old['id']}.json", json.dumps(old).encode())
     toy.store.files.write(".runs/broken.json", b"{")
+    toy.store.files.write(f".runs/{run.id}/prediction.json", b"{}")
     found = experiments(toy.store)
     assert found.groups[0].entries[0].status == "failed" and found.groups[0].entries[0].verdict is None
     assert RunRecord.from_json(json.dumps(old)).verdict == {}
     text = experiments_text(found, Terminal())
-    assert "old" in text and "cannot be read: .runs/broken.json" in text
+    assert "old" in text and "cannot be read: .runs/broken.json" in text and len(found.unreadable) == 2
 
 
 # The command
@@ -481,6 +482,9 @@ def test_the_end_of_a_run_shows_the_verdict_and_json_has_it(toy, monkeypatch, ca
         "hypothesis refuted: the law holds\n  https://example.org/issues/7\n"
         "  not met   as forecast\n            5 against 4.1: 22.0%, allowed 5%\n"
     )
+    for command in ("plan", "status"):
+        assert main([command, "toy_recipe.py"]) == 0
+        assert "issue https://example.org/issues/7" in capsys.readouterr().out
     assert main(["run", "toy_recipe.py", "--inline", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["verdict"]["status"] == "confirmed" and data["experiment"]["issue"].endswith("/7")
