@@ -56,7 +56,7 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All steps in an order in which every step comes after its inputs; `issue` is where the experiment is discussed."""
+    """All steps in an order in which every step comes after its inputs; `issue` is where people discuss them."""
 
     recipe: str
     scale: str
