@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 
 from executor import prediction
-from executor.errors import MarinadeError
 from executor.events import Event, StepFinished, StepOutcome, StepReused
 from executor.experiment import declaration, observed, outcomes_read
 from executor.planner import Prepared
@@ -31,10 +30,9 @@ class Trial:
     """
 
     def __init__(self, prepared: Prepared, experiment: Experiment) -> None:
-        self.results, self.graph, self.store = prepared.results, prepared.graph, prepared.results.store
+        self.results, self.store = prepared.results, prepared.results.store
         self.declared = declaration(experiment, prepared.graph)
         self.observed = observed(experiment, prepared.graph)
-        self.keys_before = {name: self._content_key(name) for name in self.observed}
         self.known_before = tuple(name for name in outcomes_read(self.declared) if self.results.of(name).record)
 
     def listener(self, run_id: str, tell: Callable[[Event], None]) -> Callable[[Event], None]:
@@ -68,14 +66,8 @@ class Trial:
         if outcome is not None and not outcome.is_good:
             return Known(reason=_WHY[outcome.status].format(name=name))
         record = self.results.of(name).record
-        if outcome is None and (record is None or self._content_key(name) != self.keys_before[name]):
+        if outcome is None and record is None:
             return Known(reason=f"{name} was left out of this run")
         if record is None:
             return Known(reason=f"{name} went only as far as a milestone")
         return Known(result=record.result or {})
-
-    def _content_key(self, name: str) -> str:
-        try:
-            return self.results.content_key(name)
-        except MarinadeError:  # an artifact at hand lacks a part, or none is known: no key
-            return ""

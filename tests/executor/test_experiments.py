@@ -255,6 +255,7 @@ def test_a_step_left_out_is_unknown_unless_its_result_is_there(toy):
     assert toy.run(until=("forecast",)).verdict.criteria[0].reason == "hero was left out of this run"
     assert toy.run().verdict.status == "confirmed"
     assert toy.run(until=("forecast",)).verdict.status == "confirmed"
+    assert (len(listed(toy).entries), listed(toy).idle) == (2, 1), "what was left out is not this run's"
     assert toy.run(until=("forecast",), force=("forecast",)).verdict.status == "confirmed", "hero does not hang on it"
 
 
@@ -321,6 +322,13 @@ def test_a_declaration_changed_before_results_says_so(toy):
     toy.run("how=fails")
     toy.run("within=0.3")
     assert listed(toy).entries[0].notes[0].endswith("; no results were known yet")
+
+
+def test_results_of_other_settings_count_as_known(toy):
+    toy.run("loss=5")
+    toy.run("loss=4.9", "within=0.3")
+    assert listed(toy).entries[0].notes[0].endswith("; results were known by then")
+    assert listed(toy).entries[0].declared["known"] == []
 
 
 def test_a_declaration_made_after_the_fact_says_so(toy):
@@ -397,6 +405,14 @@ def test_an_interrupted_run_is_judged_and_says_so(toy):
     assert driver.returncode == 130
     (entry,) = listed(toy).entries
     assert entry.status == "interrupted" and entry.verdict.criteria[0].reason == "hero was interrupted"
+
+
+def test_attempts_of_a_run_without_an_end_are_found_by_the_names_of_its_steps(toy):
+    run = toy.store.run(toy.run().run_id)
+    assert run.steps["report"]["address"] == "", "not known before its input is there"
+    toy.store.write_run(dataclasses.replace(run, ended="", status="", outcome={}, verdict={}))
+    (entry,) = listed(toy).entries
+    assert (entry.status, entry.cost.steps) == ("running", 3)
 
 
 def test_a_run_of_elsewhere_that_never_ended_is_unknown_here(toy):
