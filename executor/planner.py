@@ -38,6 +38,7 @@ class Prepared:
         wanted: name -> milestones wanted of it.
         superseded: name -> attempts whose records do not count (files missing; forced ones when they start).
         unindexed: reused steps whose recipe key the index does not know yet.
+        made_before: steps of the graph that have an artifact, or had one, by the index.
     """
 
     plan: Plan
@@ -47,6 +48,7 @@ class Prepared:
     superseded: dict[str, tuple[str, ...]]
     forced: frozenset[str]
     unindexed: tuple[str, ...] = ()
+    made_before: frozenset[str] = frozenset()
 
     @functools.cached_property
     def planned(self) -> dict[str, PlannedStep]:
@@ -128,6 +130,7 @@ class _Planner:
             superseded=self.settled.superseded,
             forced=self.forced,
             unindexed=tuple(name for name in needed if self._is_unindexed(name)),
+            made_before=frozenset(name for name, key in self.graph.keys.items() if key in self.entries),
         )
 
     def _likely(self) -> dict[str, str]:

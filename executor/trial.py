@@ -26,14 +26,16 @@ class Trial:
 
     Attributes:
         declared: the declaration, as JSON.
-        known_before: steps that the criteria are about and whose results were there when the run was planned.
+        known_before: steps that the criteria are about and whose results were there when the run was planned, even if
+            they are made anew.
     """
 
     def __init__(self, prepared: Prepared, experiment: Experiment) -> None:
         self.results, self.store = prepared.results, prepared.results.store
         self.declared = declaration(experiment, prepared.graph)
         self.observed = observed(experiment, prepared.graph)
-        self.known_before = tuple(name for name in outcomes_read(self.declared) if self.results.of(name).record)
+        about = outcomes_read(self.declared)
+        self.known_before = tuple(n for n in about if n in prepared.made_before or self.results.of(n).record)
 
     def listener(self, run_id: str, tell: Callable[[Event], None]) -> Callable[[Event], None]:
         """`tell`, and before it the prediction put on record once its step has its artifact.

@@ -340,6 +340,14 @@ def test_a_declaration_made_after_the_fact_says_so(toy):
     assert entry.notes == ("declared when results of hero were there already",)
 
 
+def test_making_the_results_anew_does_not_make_a_declaration_an_earlier_one(toy):
+    toy.write("toy_recipe.py", RECIPE[: RECIPE.index("hypothesis=settings")] + ")\n")
+    toy.run()
+    toy.write("toy_recipe.py", RECIPE)
+    toy.run(force=("hero",))
+    assert listed(toy).entries[0].notes == ("declared when results of hero were there already",)
+
+
 def test_a_changed_prediction_shows(toy):
     toy.run()
     toy.run("predicted=3.9", force=("hero",))

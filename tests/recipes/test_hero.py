@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from executor import Criterion
+from executor.experiment import graph_of, observed
 from executor.graph import Graph
+from executor.recipe import load
 from recipes import hero_535b, hero_535b_mixture_swap
 from recipes._hero import HeroSettings
 
@@ -29,6 +32,21 @@ def test_laptop_plan_has_every_step_and_a_reason(marinade, tmp_path):
     for step in plan["steps"]:
         assert set(step["inputs"]) <= seen
         seen.add(step["name"])
+
+
+@pytest.mark.parametrize("file", sorted(path.stem for path in (ROOT / "recipes").glob("[!_]*.py")))
+def test_every_recipe_says_what_it_expects_and_how_that_is_checked(file):
+    recipe = load(str(ROOT / f"recipes/{file}.py"))
+    for scale in ("laptop",) if file == "smoke" else ("laptop", "full"):
+        experiment = recipe.experiment(scale)
+        assert experiment.hypothesis and experiment.success and experiment.prediction is not None
+        assert all(isinstance(criterion, Criterion) for criterion in experiment.success)
+        assert set(observed(experiment, graph_of(experiment))) >= {
+            "forecast",
+            "hero/midtrain",
+            "hero/eval",
+            "baselines",
+        }
 
 
 def test_full_plan_works_where_the_data_is_not(marinade, tmp_path):

@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from executor.experiment import declaration, graph_of
+from executor.verdict import Known, judge
+from recipes import hero_535b
+from recipes.smoke import SmokeSettings
+
 ROOT = Path(__file__).parents[2]
 TRAINED = {"ladder/d16", "ladder/d24", "hero/pretrain", "hero/midtrain", "hero/sft"}
 AFTER_TRAINING = TRAINED | {"forecast", "hero/eval", "hero/report"}
@@ -63,6 +68,26 @@ def test_it_ends_with_the_report(store):
     assert report["forecast"]["marks"][-1]["relative_error"] is not None
     assert set(report["evaluations"]) == {"pretrain", "midtrain", "sft"}
     assert report["evaluations"]["sft"]["multiple_choice"]["chance"] == 0.25
+
+
+def test_the_hypothesis_is_judged_and_the_prediction_was_on_record_first(store):
+    assert "hypothesis " in store[1] and "unknown" not in store[1]
+    first = min((store[0] / ".runs").glob("*.json"))
+    said = json.loads((first.with_suffix("") / "prediction.json").read_text())
+    found = records(store[0])
+    assert (
+        said["value"] == found["forecast"]["result"]["final"]["loss"] and said["digest"] == found["forecast"]["digest"]
+    )
+    assert said["at"] <= found["hero/pretrain"]["started"]
+
+
+def test_every_criterion_of_the_flagship_finds_its_numbers(store):
+    experiment = hero_535b.build(SmokeSettings.at_scale("laptop").hero)
+    known = {name: Known(result=record["result"]) for name, record in records(store[0]).items()}
+    verdict = judge(declaration(experiment, graph_of(experiment)), known)
+    assert verdict is not None and len(verdict.criteria) == 3
+    assert {criterion.status for criterion in verdict.criteria} <= {"met", "not met"}
+    assert [len(criterion.comparisons) for criterion in verdict.criteria] == [1, 2, 6]
 
 
 def test_every_artifact_has_a_record_and_the_forecast_came_first(store):
