@@ -197,8 +197,8 @@ class _NothingToDo:
 def _record(
     prepared: Prepared, trial: Trial, recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str
 ) -> RunRecord:
-    graph, planned = prepared.graph, {step.name: step for step in prepared.plan.steps}
     process = this_process()
+    graph, planned = prepared.graph, {step.name: step for step in prepared.plan.steps}
     return RunRecord(
         id=run_id,
         recipe=recipe.name,

@@ -202,14 +202,14 @@ class Experiment:
     report: Output | None = None
     hypothesis: str = ""
     issue: str = ""
-    success: tuple[Criterion | str, ...] = ()
+    success: Sequence[Criterion | str] = ()
     prediction: Value | None = None
 
     def __post_init__(self) -> None:
         if self.issue:
             _check_url(self.issue)
         if isinstance(self.success, str | Criterion):
-            raise UsageError(f"Experiment.success is a tuple of criteria, found one alone: write ({self.success!r},)")
+            raise UsageError(f"Experiment.success is a list of criteria, found one alone: write [{self.success!r}]")
         for criterion in self.success:
             if not isinstance(criterion, str | Criterion):
                 raise UsageError(f"Experiment.success holds criteria and strings, found {criterion!r}")
