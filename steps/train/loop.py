@@ -211,10 +211,12 @@ def _result(config: TrainConfig, history: History, epochs: dict[str, float]) -> 
     """The small result that the record keeps."""
     last = history.evals[-1] if history.evals else None
     tail = history.losses[-max(1, len(history.losses) // 20) :]
+    training_loss = sum(tail) / len(tail)
     return {
+        "headline": {"training loss": training_loss} | ({"validation loss": last.macro_loss} if last else {}),
         "steps": history.steps,
         "tokens": history.steps * config.tokens_per_step,
-        "training_loss": sum(tail) / len(tail),
+        "training_loss": training_loss,
         "validation": dataclasses.asdict(last) if last else None,
         "drop_fraction": history.drop_fraction(),
         "epochs": epochs,
