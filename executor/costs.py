@@ -194,9 +194,7 @@ def _numbers(steps: Iterable[SideStep]) -> Iterator[Numbers]:
 
 
 def _both(old: Numbers, new: Numbers) -> tuple[NumberChange, ...]:
-    return tuple(
-        NumberChange(name=name, old=old.get(name), new=new.get(name)) for name in dict.fromkeys([*old, *new])
-    )
+    return tuple(NumberChange(name=name, old=old.get(name), new=new.get(name)) for name in dict.fromkeys([*old, *new]))
 
 
 def _step(pair: Pair, a: Side, b: Side) -> StepCost | None:
@@ -228,13 +226,16 @@ def _results(
 ) -> Iterator[ResultChange]:
     """Headlines of the steps that differ and have run on at least one side."""
     for pair in matched:
-        if pair.old is None or pair.new is None or a.steps[pair.old].key == b.steps[pair.new].key:
+        if pair.old is None or pair.new is None:
             continue
-        result = results_a.get(pair.old)
+        before, after = a.steps[pair.old], b.steps[pair.new]
+        if before.key == after.key:
+            continue
+        result, told = results_a.get(pair.old), predict.get(pair.new)
         old, new = _headline(result), _headline(results_b.get(pair.new))
         is_predicted = False
-        if result is not None and not new and pair.new in predict and _reads_the_same(a.steps[pair.old], b.steps[pair.new]):
-            new = predict[pair.new](result)
+        if result is not None and not new and told is not None and _reads_the_same(before, after):
+            new = told(result)
             is_predicted = bool(new)
         for name in dict.fromkeys([*old, *new]):
             yield ResultChange(

@@ -55,7 +55,7 @@ def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
             _results(known_a.store, a, [pair.old for pair in differing if pair.old]),
             _results(known_b.store, b, [pair.new for pair in differing if pair.new]),
         ]
-        if known_b.opened is not None:
+        if known_b.opened is not None and found.different:
             to_run = _to_run(known_b.opened, b)
     except (MarinadeError, OSError) as error:
         notes = (f"what has run and what is left to run is not known: {error}",)

@@ -9,14 +9,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from executor.costs import Costs, NumberChange, ResultChange, StepCost, ToRun
-from executor.render.estimate import COLUMNS, number_text
+from executor.render.estimate import number_text
 from executor.render.terminal import Terminal, columns
 from executor.render.values import percent_text
 
 _MOST_STEPS = 12
-_TITLES = {name: title for title, name in COLUMNS} | {"forward_flops_per_token": "FLOPs/token"}
+_TITLES = {
+    "parameters_total": "params",
+    "parameters_active": "active",
+    "forward_flops_per_token": "FLOPs/token",
+    "tokens": "tokens",
+    "flops_total": "FLOPs",
+    "devices": "devices",
+    "memory_per_device_bytes": "mem/dev",
+    "step_seconds": "step time",
+    "days": "days",
+    "device_hours": "dev-hours",
+}
+_WORDS = {"flops_total": "FLOPs"}
 _UNKNOWN = (
-    "the numbers of {} were not kept (it ran before runs kept them, or its run's file is gone), so costs are not compared"
+    "the numbers of {} were not kept (it ran before runs kept them, or its run's file is gone), "
+    "so costs are not compared"
 )
 
 
@@ -27,11 +40,11 @@ def costs_text(costs: Costs, terminal: Terminal) -> str:
         lines += [terminal.paint("costs", "bold")]
         for table in _tables(costs, terminal.width):
             rows = columns(table, right=range(2, len(table[0])))
-            lines += ["  " + terminal.paint(rows[0], "dim"), *("  " + row for row in rows[1:])]
+            lines += ["  " + terminal.paint(rows[0], "dim"), *("  " + row for row in rows[1:]), ""]
         left = len(costs.steps) - _MOST_STEPS
         lines += [f"  … {left} more steps in --json"] if left > 0 else []
-        lines += [line for step in costs.steps[:_MOST_STEPS] for line in _remark(step, terminal)]
-        lines.append("")
+        remarks = [line for step in costs.steps[:_MOST_STEPS] for line in _remark(step, terminal)]
+        lines += [*remarks, ""] if remarks or left > 0 else []
     if costs.to_run is not None:
         lines += [*terminal.wrap(to_run_words(costs.to_run), 0), ""]
     if costs.results:
@@ -64,7 +77,7 @@ def costs_markdown(costs: Costs) -> str:
     if costs.results:
         lines += ["#### Results", "", "| step | | a | b | b - a | |", "|---|---|--:|--:|--:|--:|"]
         lines += ["| " + " | ".join(row) + " |" for row in _results(costs.results)]
-        lines += ["", *_predicted(costs, Terminal(width=10_000)), ""]
+        lines += ["", *("\\" + line.strip() for line in _predicted(costs, Terminal(width=10_000))), ""]
     lines += [f"- note: {note}" for note in _notes(costs)]
     return "\n".join(lines).rstrip() + "\n" if lines else ""
 
@@ -113,7 +126,10 @@ def to_run_words(found: ToRun) -> str:
         return "b has nothing left to run"
     actions = ", ".join(f"{number} {action}" for action, number in sorted(found.actions.items()))
     words = f"b still has to run {count} of {found.of} steps ({actions})"
-    numbers = ", ".join(f"{number_text(name, value)} {_title(name)}" for name, value in found.numbers.items())
+    numbers = ", ".join(
+        f"{number_text(name, value)} {_WORDS.get(name, name.replace('_', ' '))}"
+        for name, value in found.numbers.items()
+    )
     return f"{words}: {numbers or 'none of them has numbers'}"
 
 
@@ -164,7 +180,7 @@ def _remark(step: StepCost, terminal: Terminal) -> list[str]:
     words = {
         "added": f"only in b{f', amends {step.amends}' if step.amends else ''}",
         "removed": f"only in a{f', amends {step.amends}' if step.amends else ''}",
-        "changed": "the same step, wanted as far as another milestone" if step.is_same else "",
+        "changed": "the same step; only how far it is wanted, or how it is estimated, differs" if step.is_same else "",
     }[step.kind]
     if step.before:
         words = f"was {step.before}{f'; {words}' if words else ''}"

@@ -83,7 +83,8 @@ def notes(aligned: Aligned) -> list[str]:
     name, found = aligned.axis_name, []
     if aligned.shared is None:
         found.append(
-            f"the two share no {name}: a covers {_range(aligned.a)}, b {_range(aligned.b)}; only their ends are compared"
+            f"the two share no {name}: a covers {_range(aligned.a)}, b {_range(aligned.b)}; "
+            "only their ends are compared"
         )
     elif aligned.largest_lag:
         found.append(
@@ -92,7 +93,9 @@ def notes(aligned: Aligned) -> list[str]:
         )
     if aligned.shared and aligned.a.begins != aligned.b.begins:
         later, label = max((aligned.a.begins, "a"), (aligned.b.begins, "b"))
-        found.append(f"{label} begins at {count_text(later)} {name}, where it continues another run; marks count from there")
+        found.append(
+            f"{label} begins at {count_text(later)} {name}, where it continues another run; marks count from there"
+        )
     for label, curve in (("a", aligned.a), ("b", aligned.b)):
         if curve.replaced:
             found.append(f"{label}: {curve.replaced} rows of interrupted attempts were trained again and are left out")
@@ -182,8 +185,8 @@ def _curves(aligned: Aligned, pair: DrawnPair, terminal: Terminal) -> list[str]:
 
 
 def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
-    """One character a value between `low` and `high`; a space for None."""
-    spread = high - low
+    """One character a value between `low` and `high`; a space for None. Rounding errors are a flat line."""
+    spread = high - low if high - low > 1e-9 * max(abs(low), abs(high)) else 0.0
     levels = [
         " "
         if value is None or not math.isfinite(value)

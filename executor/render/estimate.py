@@ -4,7 +4,7 @@ from executor.estimate import Estimate, StepEstimate
 from executor.render.terminal import Terminal, columns
 from executor.render.values import bytes_text, count_text, duration_text
 
-COLUMNS = (
+_COLUMNS = (
     ("params", "parameters_total"),
     ("active", "parameters_active"),
     ("tokens", "tokens"),
@@ -15,7 +15,7 @@ COLUMNS = (
     ("days", "days"),
     ("dev-hours", "device_hours"),
 )
-_KNOWN = {name for _, name in COLUMNS} | {"forward_flops_per_token"}
+_KNOWN = {name for _, name in _COLUMNS} | {"forward_flops_per_token"}
 _MODEL = ("parameters_total", "parameters_active", "tokens", "flops_total")
 _TOTALS = ("tokens", "flops_total", "days", "device_hours")
 
@@ -24,7 +24,7 @@ def estimate_text(estimate: Estimate, terminal: Terminal) -> str:
     lines = [f"{estimate.recipe}, scale {estimate.scale}", ""]
     if not estimate.steps:
         return "\n".join([*lines, "no step of this recipe offers numbers"]) + "\n"
-    shown = [column for column in COLUMNS if any(column[1] in step.numbers for step in estimate.steps)]
+    shown = [column for column in _COLUMNS if any(column[1] in step.numbers for step in estimate.steps)]
     rows = [["step", *(title for title, _ in shown)]]
     rows += [[step.name, *(number_text(name, step.numbers.get(name)) for _, name in shown)] for step in estimate.steps]
     total = ["total", *(number_text(name, estimate.total(name)) if name in _TOTALS else "" for _, name in shown)]

@@ -111,7 +111,7 @@ def bytes_text(value: float) -> str:
     """`87.3 GiB`."""
     for size, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if abs(value) >= size:
-            return f"{value / size:.3g} {unit}"
+            return f"{value / size:.{3 if value < 1000 * size else 4}g} {unit}"
     return f"{value:.0f} B"
 
 
