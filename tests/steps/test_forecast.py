@@ -100,7 +100,7 @@ def test_the_result_predicts_another_target_as_a_fit_for_it_would(tmp_path: Path
 def test_the_published_law_is_the_fit_of_the_complete_rungs() -> None:
     rungs = COMPLETE_RUNGS
     fitted = fit([rung.flops for rung in rungs], [rung.loss for rung in rungs], asymptote=ASYMPTOTE)
-    assert (LAW_LOG_AMPLITUDE, LAW_EXPONENT) == pytest.approx((fitted.log_amplitude, fitted.exponent), rel=1e-12)
+    assert pytest.approx((fitted.log_amplitude, fitted.exponent), rel=1e-12) == (LAW_LOG_AMPLITUDE, LAW_EXPONENT)
     assert loss_by_published_ladder(HERO_FLOPS) == pytest.approx(OFFICIAL_PREDICTION, abs=0.003)
     estimated = {"published_ladder_loss": 2.0}
     config = ForecastConfig(rungs=("a", "b"), target_flops=1, estimated=estimated)
