@@ -12,7 +12,7 @@ from typing import Any
 
 from executor.alignment import Aligned, align
 from executor.commands.finding import find_artifact, is_recipe
-from executor.commands.opening import Opened, open_recipe
+from executor.commands.opening import Opened, load_recipe, open_recipe
 from executor.compare import Diff
 from executor.costs import Costs, Pair, ToRun, costs, has_numbers, pairs, still_to_run
 from executor.errors import MarinadeError, StoreError, UsageError
@@ -32,11 +32,11 @@ class Beside:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Known:
-    """What else is known of a side: where its artifacts lie, the one that was typed, the recipe that it is."""
+    """What else is known of a side: where its artifacts lie, the one that was typed, the recipe's file that it is."""
 
     store: Store
     root: Record | None = None
-    opened: Opened | None = None
+    recipe: str = ""
 
 
 def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
@@ -48,15 +48,16 @@ def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
     if not (has_numbers(a) or has_numbers(b)):
         return Beside(costs=costs(found, a, b), metrics=metrics)
     results: list[Mapping[str, Any]] = [{}, {}]
-    to_run, notes = None, ()
+    predict, to_run, notes = {}, None, ()
     differing = [pair for pair in matched if pair.old and pair.new and a.steps[pair.old].key != b.steps[pair.new].key]
     try:
         results = [
             _results(known_a.store, a, [pair.old for pair in differing if pair.old]),
             _results(known_b.store, b, [pair.new for pair in differing if pair.new]),
         ]
-        if known_b.opened is not None and found.different:
-            to_run = _to_run(known_b.opened, b)
+        opened = open_recipe(args, known_b.recipe) if known_b.recipe and (found.different or results[0]) else None
+        predict = _predict(opened) if opened is not None and results[0] else {}
+        to_run = _to_run(opened, b) if opened is not None and found.different else None
     except (MarinadeError, OSError) as error:
         notes = (f"what has run and what is left to run is not known: {error}",)
     return Beside(
@@ -66,7 +67,7 @@ def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
             b,
             results_a=results[0],
             results_b=results[1],
-            predict=_predict(known_b.opened),
+            predict=predict,
             to_run=to_run,
             notes=notes,
         ),
@@ -75,9 +76,9 @@ def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
 
 
 def _known(args: argparse.Namespace, typed: str, is_last_run: bool = False) -> _Known:
-    if typed.endswith(".py") or is_recipe(typed):
-        opened = open_recipe(args, typed)
-        return _Known(store=opened.store, opened=None if is_last_run else opened)
+    if is_recipe(typed):
+        prefix = args.prefix or default_prefix(load_recipe(typed))
+        return _Known(store=Store(prefix), recipe="" if is_last_run else typed)
     folder = os.path.dirname(os.path.abspath(typed))
     if typed.endswith(".json") and os.path.basename(folder) == ".runs":
         return _Known(store=Store(os.path.dirname(folder)))
@@ -131,9 +132,7 @@ def _results(store: Store, side: Side, names: list[str]) -> dict[str, Mapping[st
     return found
 
 
-def _predict(opened: Opened | None) -> dict[str, Any]:
-    if opened is None:
-        return {}
+def _predict(opened: Opened) -> dict[str, Any]:
     configs = {name: step.config for name, step in opened.graph().steps.items()}
     return {name: config.predicted for name, config in configs.items() if hasattr(config, "predicted")}
 
