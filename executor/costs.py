@@ -237,10 +237,8 @@ def _results(
         if result is not None and not new and told is not None and _reads_the_same(before, after):
             new = told(result)
             is_predicted = bool(new)
-        for name in dict.fromkeys([*old, *new]):
-            yield ResultChange(
-                step=pair.new, name=name, old=old.get(name), new=new.get(name), predicted=is_predicted and name in new
-            )
+        for name in new if is_predicted else dict.fromkeys([*old, *new]):
+            yield ResultChange(step=pair.new, name=name, old=old.get(name), new=new.get(name), predicted=is_predicted)
 
 
 def _headline(result: Mapping[str, Any] | None) -> Mapping[str, float]:

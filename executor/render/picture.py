@@ -12,6 +12,8 @@ from executor.errors import UsageError
 from executor.metrics import Points
 
 FORMATS = ("svg", "png", "pdf")
+_MOST_VECTOR_POINTS = 4000
+"""Longer lines are pixels inside an SVG: weeks of rows would make it megabytes."""
 _COLORS = {"a": "#1b6ca8", "b": "#d1495b", "difference": "#444444"}
 
 
@@ -34,6 +36,9 @@ def draw(aligned: Aligned, path: str, *, step: str = "") -> None:
 
     figure = Figure(figsize=(5.2 * len(pairs), 5.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.set(w_pad=0.1, h_pad=0.08)  # pyright: ignore[reportCallIssue]
     grid = figure.subplots(2, len(pairs), sharex=True, squeeze=False, height_ratios=(2, 1))
     labels = _labels(aligned)
     for number, pair in enumerate(pairs):
@@ -43,7 +48,7 @@ def draw(aligned: Aligned, path: str, *, step: str = "") -> None:
     if step:
         figure.suptitle(step, fontsize=11)
     # Equal data give an equal file: no date, and names of parts that do not change from run to run.
-    with matplotlib.rc_context({"svg.hashsalt": "marinade", "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"svg.hashsalt": "marinade", "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None} if path.lower().endswith(".svg") else None)
 
 
@@ -78,7 +83,14 @@ def _draw_pair(aligned: Aligned, pair: DrawnPair, curves: Any, difference: Any) 
 
 def _plot(axes: Any, points: Points, color: str, marker: str) -> None:
     finite = [(at, value) for at, value in points if math.isfinite(value)]
-    axes.plot([at for at, _ in finite], [value for _, value in finite], color=color, linewidth=1.2, marker=marker)
+    axes.plot(
+        [at for at, _ in finite],
+        [value for _, value in finite],
+        color=color,
+        linewidth=1.2,
+        marker=marker,
+        rasterized=len(finite) > _MOST_VECTOR_POINTS,
+    )
 
 
 def _place(value: float) -> str:

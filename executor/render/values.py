@@ -141,6 +141,8 @@ def percent_text(old: float, new: float) -> str:
     if not old or new == old or not (math.isfinite(old) and math.isfinite(new)):
         return ""
     ratio = new / old
+    if math.isclose(ratio, 1.0, rel_tol=1e-9):  # sums in another order
+        return ""
     if ratio >= 10:
         return f"x {ratio:.3g}"
     percent = (ratio - 1) * 100

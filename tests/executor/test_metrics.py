@@ -139,8 +139,10 @@ def test_later_attempts_than_the_one_asked_for_do_not_count(runs) -> None:
     assert curve is not None and places(curve) == [10, 20]
 
 
-def test_numbered_parts_are_read_in_order(runs) -> None:
-    many = runs().attempt(rows(*range(1, 31)), parts=12).found()
+@pytest.mark.parametrize("prefix", ["", "memory://metrics-parts"])
+def test_numbered_parts_are_read_in_order(runs, prefix) -> None:
+    """A store that cannot append has a part for every flush."""
+    many = (Runs(prefix) if prefix else runs()).attempt(rows(*range(1, 31)), parts=12).found()
     assert places(many) == [step * 10.0 for step in range(1, 31)]
 
 
