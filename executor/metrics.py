@@ -31,6 +31,7 @@ from executor.store import Store
 
 Take = Literal["last", "tail", "mean"]
 _TAKES = ("last", "tail", "mean")
+DESCRIPTION = "metrics.json"
 TAIL = 20
 """`tail` is one part of so many of a curve, at its end."""
 
@@ -135,12 +136,6 @@ class _Part:
 _Rows = list[tuple[float, dict[str, float]]]
 
 
-def description_of(store: Store, record: Record) -> Description | None:
-    """What the newest attempt up to that of `record` says about its rows; None where none says anything."""
-    told = (_description(store, found) for found in reversed(_attempts(store, record)))
-    return next((description for description in told if description is not None), None)
-
-
 def read_curve(store: Store, record: Record, label: str, otherwise: Description | None = None) -> Curve | None:
     """The metrics of all attempts up to the one of `record`; None where none of them left rows that can be read.
 
@@ -170,7 +165,7 @@ def _texts(store: Store, record: Record) -> list[str]:
 
 
 def _description(store: Store, record: Record) -> Description | None:
-    data = store.files.read(f"{record.address}/.step/attempts/{record.attempt}/metrics.json")
+    data = store.files.read(f"{record.address}/.step/attempts/{record.attempt}/{DESCRIPTION}")
     try:
         return Description.of(json.loads(data)) if data is not None else None
     except (ValueError, TypeError, KeyError):  # cut short, or another program's: as if there was none

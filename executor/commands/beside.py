@@ -16,18 +16,25 @@ from executor.commands.opening import Opened, load_recipe, open_recipe
 from executor.compare import Diff
 from executor.costs import Costs, Pair, ToRun, costs, has_numbers, pairs, still_to_run
 from executor.errors import MarinadeError, StoreError, UsageError
-from executor.metrics import Curve, Description, description_of, read_curve
+from executor.metrics import DESCRIPTION, Curve, Description, read_curve
 from executor.record import Record
+from executor.secrets import redact
 from executor.side import Side
 from executor.store import Store, default_prefix
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Beside:
-    """`metrics` are (step, both curves); the step is empty where only one pair was asked for."""
+    """What was found.
+
+    Attributes:
+        metrics: (step, both curves); the step is empty where the two artifacts themselves were typed.
+        measured: steps that differ and have metrics on both sides, which were not asked for.
+    """
 
     costs: Costs
     metrics: tuple[tuple[str, Aligned], ...] = ()
+    measured: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,22 +51,33 @@ def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
     known_a, known_b = _known(args, args.a, is_last_run=args.b is None), _known(args, args.b or args.a)
     a, b = _with_numbers(a, known_a), _with_numbers(b, known_b)
     matched = pairs(found, a, b)
-    metrics = _metrics(args, matched, a, b, known_a, known_b)
+    metrics, notes = (), ()
+    try:
+        metrics = _metrics(args, matched, a, b, known_a, known_b)
+    except (MarinadeError, OSError) as error:
+        if args.metrics or args.picture:
+            raise
+        notes = (f"metrics are not compared: {error}",)
     if not (has_numbers(a) or has_numbers(b)):
-        return Beside(costs=costs(found, a, b), metrics=metrics)
-    results: list[Mapping[str, Any]] = [{}, {}]
-    predict, to_run, notes = {}, None, ()
+        return Beside(costs=costs(found, a, b, notes=notes), metrics=metrics)
+    results: list[dict[str, Any]] = [{}, {}]
+    predict, to_run, measured = {}, None, ()
     differing = [pair for pair in matched if pair.old and pair.new and a.steps[pair.old].key != b.steps[pair.new].key]
     try:
-        results = [
-            _results(known_a.store, a, [pair.old for pair in differing if pair.old]),
-            _results(known_b.store, b, [pair.new for pair in differing if pair.new]),
-        ]
+        records_a = _records(known_a.store, a, [pair.old for pair in differing if pair.old])
+        records_b = _records(known_b.store, b, [pair.new for pair in differing if pair.new])
+        results = [{name: record.result for name, record in found.items()} for found in (records_a, records_b)]
+        if not metrics:
+            measured_a = _measured(known_a.store, records_a)
+            measured_b = _measured(known_b.store, records_b) if measured_a else set()
+            measured = tuple(
+                pair.new for pair in differing if pair.new and pair.old in measured_a and pair.new in measured_b
+            )
         opened = open_recipe(args, known_b.recipe) if known_b.recipe and (found.different or results[0]) else None
         predict = _predict(opened) if opened is not None and results[0] else {}
         to_run = _to_run(opened, b) if opened is not None and found.different else None
     except (MarinadeError, OSError) as error:
-        notes = (f"what has run and what is left to run is not known: {error}",)
+        notes += (f"what has run and what is left to run is not known: {error}",)
     return Beside(
         costs=costs(
             found,
@@ -72,6 +90,7 @@ def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
             notes=notes,
         ),
         metrics=metrics,
+        measured=measured,
     )
 
 
@@ -120,16 +139,18 @@ def _addresses(store: Store, side: Side, names: list[str]) -> dict[str, str]:
     return found
 
 
-def _results(store: Store, side: Side, names: list[str]) -> dict[str, Mapping[str, Any]]:
-    """What the functions of steps returned, of those that have run."""
+def _records(store: Store, side: Side, names: list[str]) -> dict[str, Record]:
+    """The records of those steps that have run."""
     addresses = _addresses(store, side, names)
     records = store.records(addresses.values())
-    found = {}
-    for name, address in addresses.items():
-        record = records[address]
-        if record is not None and record.finished and record.result is not None:
-            found[name] = record.result
-    return found
+    found = {name: records[address] for name, address in addresses.items()}
+    return {name: record for name, record in found.items() if record is not None and record.finished}
+
+
+def _measured(store: Store, records: Mapping[str, Record]) -> set[str]:
+    """Those whose attempt left metrics that say how they are read."""
+    paths = {f"{r.address}/.step/attempts/{r.attempt}/{DESCRIPTION}": name for name, r in records.items()}
+    return {paths[path] for path in store.files.read_many(paths)}
 
 
 def _predict(opened: Opened) -> dict[str, Any]:
@@ -185,11 +206,16 @@ def _is_named(name: str, patterns: list[str]) -> bool:
 
 
 def _aligned(a: tuple[Store, Record, str], b: tuple[Store, Record, str]) -> Aligned | None:
-    told = [description_of(store, record) for store, record, _ in (a, b)]
-    curves = [_curve(a, told[1]), _curve(b, told[0])]
-    return align(curves[0], curves[1]) if curves[0] is not None and curves[1] is not None else None
+    """None where one of them left no rows. Where only one says how rows are read, the other's are read that way too."""
+    curve_a, curve_b = _curve(a), _curve(b)
+    if curve_a is None or curve_b is None:
+        return None
+    if curve_a.description.axis != curve_b.description.axis:
+        told_a, told_b = curve_a.description, curve_b.description
+        curve_a, curve_b = _curve(a, told_b) or curve_a, _curve(b, told_a) or curve_b
+    return align(curve_a, curve_b)
 
 
-def _curve(place: tuple[Store, Record, str], otherwise: Description | None) -> Curve | None:
+def _curve(place: tuple[Store, Record, str], otherwise: Description | None = None) -> Curve | None:
     store, record, label = place
-    return read_curve(store, record, label, otherwise)
+    return read_curve(store, record, redact(label), otherwise)

@@ -29,16 +29,16 @@ def execute(args: argparse.Namespace) -> int:
         from executor.render.as_json import diff_json, dumps
         from executor.render.beside import beside_json
 
-        print(dumps(diff_json(found) | beside_json(more)))
+        print(dumps(diff_json(found) | beside_json(more.costs, more.metrics, more.measured)))
     else:
         from executor.render.beside import beside_markdown, beside_text
         from executor.render.diff import diff_markdown, diff_text
 
         if args.markdown:
-            text = diff_markdown(found) + beside_markdown(more, args.picture)
+            text = diff_markdown(found) + beside_markdown(more.costs, more.metrics, args.picture)
         else:
             terminal = Terminal.of(sys.stdout)
-            text = diff_text(found, terminal) + beside_text(more, terminal)
+            text = diff_text(found, terminal) + beside_text(more.costs, more.metrics, more.measured, terminal)
         sys.stdout.write(text)
     return 1 if found.different else 0
 

@@ -103,7 +103,7 @@ def typed(project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         capsys.readouterr()
         code = main(words)
         said = capsys.readouterr()
-        return code, said.out if code < 2 else said.err
+        return code, said.out or said.err
 
     return type_in
 
@@ -229,7 +229,9 @@ def test_recipes_that_have_run_show_metrics_where_asked(typed: Type, project, tm
         "def build(settings: Settings) -> Experiment:\n"
         "    return base(dataclasses.replace(settings, big=dataclasses.replace(settings.big, rate=2.0)))\n",
     )
-    assert data(typed("diff", TOY, "other_recipe.py", "--json"))["metrics"] == []
+    found = data(typed("diff", TOY, "other_recipe.py", "--json"))
+    assert found["metrics"] == [] and found["measured"] == ["big"]
+    assert "both sides have metrics of big: --metrics STEP" in typed("diff", TOY, "other_recipe.py")[1]
     picture = str(tmp_path / "x.png")
     code, text = typed("diff", TOY, "other_recipe.py", "--metrics", "b*", "--picture", picture)
     assert code == 1 and "metrics of big, aligned on tokens" in text and Path(picture).stat().st_size > 10_000
@@ -254,6 +256,16 @@ def test_an_interrupted_run_is_one_curve(typed: Type, project) -> None:
     (metrics,) = data(typed("diff", a, b, "--json"))["metrics"]
     assert (metrics["a"]["rows"], metrics["a"]["attempts"], metrics["a"]["replaced_rows"]) == (20, 2, 2)
     assert metrics["a"]["begins"] == 0 and metrics["a"]["gaps"] == []
+
+
+def test_artifacts_measured_along_different_axes_are_still_compared(typed: Type, project) -> None:
+    a, b = two_runs(project)
+    (file,) = Path(a).parent.glob(".step/attempts/*/metrics.json")
+    file.write_text(file.read_text().replace('"seen"', '"step"'))
+    code, text = typed("diff", a, b)
+    assert code == 1 and "1 cause" in text and "note: metrics are not compared:" in text
+    code, text = typed("diff", a, b, "--picture", "x.svg")
+    assert code == 1 and "have no axis in common" in text
 
 
 def test_what_cannot_be_shown_is_said(typed: Type, project) -> None:
