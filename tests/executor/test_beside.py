@@ -134,6 +134,16 @@ def test_the_last_run_kept_its_numbers(typed: Type, project) -> None:
     assert "results" in text and "not run" in text
 
 
+def test_numbers_that_fail_do_not_stop_a_run_and_are_said_by_diff(typed: Type, project) -> None:
+    broken = RECIPE.replace("steps = min(until or self.steps, self.steps) - self.begins", "steps = self.no_such_field")
+    project.write(TOY, broken)
+    assert project.run().exit_code == 0
+    code, text = typed("diff", TOY)
+    assert code == 1 and "Train.numbers failed" in text and "no_such_field" in text
+    project.write(TOY, RECIPE)
+    assert "the numbers of a were not kept" in typed("diff", TOY, "--set", "big.width=9")[1]
+
+
 def test_nothing_changed_costs_nothing(typed: Type, project) -> None:
     project.run()
     code, text = typed("diff", TOY)
