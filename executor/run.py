@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from executor.errors import MarinadeError
+from executor.estimate import offered
 from executor.events import Event, Planned, StepOutcome
 from executor.external import is_raw
 from executor.plan import Plan
@@ -199,6 +200,10 @@ def _record(
 ) -> RunRecord:
     process = this_process()
     graph, planned = prepared.graph, {step.name: step for step in prepared.plan.steps}
+    try:
+        numbers = offered(graph)
+    except MarinadeError:  # `estimate` and `diff` say so; a run goes on without numbers
+        numbers = {}
     return RunRecord(
         id=run_id,
         recipe=recipe.name,
@@ -219,6 +224,7 @@ def _record(
                 "amends": step.amends.name if step.amends is not None else "",
                 "pinned": graph.code[name].fingerprints if step.code == "pin" else None,
                 "execution_only": redact_json(graph.execution_only[name]),
+                "numbers": numbers.get(name),
             }
             for name, step in graph.steps.items()
         },

@@ -30,6 +30,9 @@ class SideStep:
     amends: str = ""
     pinned: Mapping[str, str] | None = None
     execution_only: Mapping[str, Any] | None = None
+    source: Mapping[str, str] | None = None
+    numbers: Mapping[str, float | int] | None = None
+    address: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,9 @@ class Side:
     @classmethod
     def of_graph(cls, label: str, graph: "Graph") -> "Side":
         """A recipe as it stands."""
+        from executor.estimate import offered
+
+        numbers = offered(graph)
         return cls(
             label=label,
             steps={
@@ -51,6 +57,7 @@ class Side:
                     amends=step.amends.name if step.amends else "",
                     pinned=graph.code[name].fingerprints if step.code == "pin" else None,
                     execution_only=graph.execution_only[name],
+                    numbers=numbers[name],
                 )
                 for name, step in graph.steps.items()
             },
@@ -68,6 +75,8 @@ class Side:
                     amends=step.get("amends", ""),
                     pinned=step.get("pinned"),
                     execution_only=step.get("execution_only"),
+                    numbers=step.get("numbers"),
+                    address=step.get("address", ""),
                 )
                 for name, step in steps.items()
             },
@@ -85,6 +94,7 @@ class Side:
                     amends=getattr(record, "amends", ""),
                     pinned=None if record.payload.get("code") else record.code,
                     execution_only=record.execution_only,
+                    address=record.address,
                 )
                 for name, record in records.items()
             },

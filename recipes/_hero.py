@@ -30,6 +30,8 @@ class HeroSettings:
         ladder: rungs by name.
         max_evaluated_sequences: validation sequences per domain of the final evaluation; None reads all.
         asymptote: of the forecast's law, nats per token.
+        is_published: the shapes and data are the real run's, so that its published rungs say what to expect before
+            ours have run.
         swap: whether the mixture is swapped at `mixture.swap_step`.
     """
 
@@ -48,6 +50,7 @@ class HeroSettings:
     trackers: TrackerConfig = TrackerConfig()
     heuristic: Heuristic = Heuristic()
     asymptote: float = 1.5
+    is_published: bool = False
     swap: bool = False
     seed: int = 0
 
@@ -215,4 +218,5 @@ def full_settings() -> HeroSettings:
         evaluation=EvaluationConfig(every=3000, sequences_per_domain=704),
         max_evaluated_sequences=11_264,
         checkpoint=CheckpointConfig(permanent_every=6000, rolling_seconds=3600),
+        is_published=True,
     )

@@ -28,6 +28,7 @@ from steps.evaluate import EvaluateConfig, evaluate_checkpoints
 from steps.forecast import ForecastConfig, fit_forecast
 from steps.instruction_pairs import PairsConfig, build_pairs
 from steps.multiple_choice import QuestionsConfig, write_questions
+from steps.published import loss_by_published_ladder
 from steps.report import ReportConfig, write_report
 from steps.train.config import TrainConfig
 from steps.train.schedule import ScheduleConfig
@@ -90,14 +91,18 @@ def steps_of(settings: HeroSettings) -> HeroSteps:
     data = data_steps(settings)
     ladder = [rung_step(settings, name, rung, data) for name, rung in settings.ladder.items()]
     hero = training_of(settings, settings.hero, data.tokens, {0: settings.mixture.initial})
+    target_flops = hero.model.training_flops_without_lm_head(hero.schedule.horizon_steps * hero.tokens_per_step)
     forecast = Step(
         "forecast",
         fit_forecast,
         ForecastConfig(
             rungs=tuple(rung / "history.json" for rung in ladder),
-            target_flops=hero.model.training_flops_without_lm_head(hero.schedule.horizon_steps * hero.tokens_per_step),
+            target_flops=target_flops,
             asymptote=settings.asymptote,
             marks=settings.evaluation.marks,
+            estimated={"published_ladder_loss": loss_by_published_ladder(target_flops)}
+            if settings.is_published
+            else {},
         ),
         resources=data_resources(settings),
     )

@@ -6,9 +6,10 @@ hero's is stated beside the prediction.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from executor import Input
+from executor import Input, execution
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class ForecastConfig:
         marks: even parts of the progress at which a fit is made.
         extrapolate_window: progress over which a rung that stopped early is taken as a straight line.
         extrapolate_offset: added to that line.
+        estimated: what is known of the target before any rung has run, as `estimate` and `diff` show it.
     """
 
     rungs: tuple[Input, ...]
@@ -31,6 +33,7 @@ class ForecastConfig:
     marks: int = 20
     extrapolate_window: tuple[float, float] = (0.6, 0.8)
     extrapolate_offset: float = 0.005
+    estimated: dict[str, float | int] = execution(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.rungs) < 2:
@@ -40,9 +43,32 @@ class ForecastConfig:
                 f"ForecastConfig: expected marks >= 1 and target_flops > 0, found {self.marks}, {self.target_flops}"
             )
 
+    @property
+    def fitted_with(self) -> dict[str, Any]:
+        """All that the law depends on besides the rungs, as JSON."""
+        names = ("asymptote", "marks", "extrapolate_window", "extrapolate_offset")
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def numbers(self, until: int | None) -> dict[str, float | int]:
+        return self.estimated
+
+    def predicted(self, result: Mapping[str, Any]) -> dict[str, float]:
+        """The headline for this target by the law of a forecast that has run on the same rungs.
+
+        Empty where that one was fitted in another way. The law says nothing of the range, so only `loss` is there.
+        """
+        from steps.scaling import PowerLaw
+
+        law = result.get("law")
+        if law is None or law["fitted_with"] != self.fitted_with:
+            return {}
+        power = PowerLaw(asymptote=self.asymptote, log_amplitude=law["log_amplitude"], exponent=law["exponent"])
+        return {"loss": power.loss(self.target_flops)}
+
 
 def fit_forecast(config: ForecastConfig, output: str) -> dict[str, Any]:
-    """Write `forecast.json` and `forecast.png`; return the final prediction, its range, and the backtest."""
+    """Write `forecast.json` and `forecast.png`; return the final prediction, its range, its law, and the backtest."""
     import json
 
     import fsspec
@@ -61,7 +87,7 @@ def fit_forecast(config: ForecastConfig, output: str) -> dict[str, Any]:
     with fsspec.open(f"{output}/forecast.png", "wb") as file:
         file.write(draw(forecast))  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     kept = ("final", "asymptote", "extrapolation_factor", "backtest")
-    return {key: forecast[key] for key in kept}
+    return {**{key: forecast[key] for key in kept}, "law": law_of(forecast, config), "headline": forecast["final"]}
 
 
 def rung_of(history: dict[str, Any], config: ForecastConfig) -> dict[str, Any]:
@@ -110,6 +136,15 @@ def forecast_of(rungs: list[dict[str, Any]], config: ForecastConfig) -> dict[str
         "extrapolation_factor": config.target_flops / rungs[-1]["flops"],
         "backtest": backtest_of(rungs, config.asymptote),
     }
+
+
+def law_of(forecast: dict[str, Any], config: ForecastConfig) -> dict[str, Any]:
+    """The law of the last mark, as `ForecastConfig.predicted` reads it."""
+    from steps.scaling import fit
+
+    points = forecast["marks"][-1]["points"]
+    law = fit([p["flops"] for p in points], [p["loss"] for p in points], asymptote=config.asymptote)
+    return {"log_amplitude": law.log_amplitude, "exponent": law.exponent, "fitted_with": config.fitted_with}
 
 
 def backtest_of(rungs: list[dict[str, Any]], asymptote: float) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ Numbers of the form #N are issues and pull requests of marin-community/marin.
 """
 
 import dataclasses
+import math
 
 HERO_FLOPS = 2.6108941613772703e24
 """Training FLOPs of the hero without the head, at 100% (#8435, reproduced exactly from its shape)."""
@@ -37,3 +38,14 @@ PARTIAL_RUNG = PublishedRung(name="d2048", flops=7.741814947656449e21, loss=2.41
 PARTIAL_RUNG_LAST_PROGRESS = 0.8
 PARTIAL_RUNG_LAST_LOSS = 2.4745
 """Its last measured loss, which belongs to 80% of its FLOPs and not to its end."""
+
+LAW_LOG_AMPLITUDE, LAW_EXPONENT = 4.417787153904886, 0.08948863704877295
+"""`steps.scaling.fit` of the complete rungs above `ASYMPTOTE`, kept as numbers so that a plan needs no NumPy."""
+
+
+def loss_by_published_ladder(flops: float) -> float:
+    """Loss that the law through the published rungs gives for a member of the real family on the real run's data.
+
+    `flops` are those of the whole run without the head. Nats per token, dropless macro validation loss.
+    """
+    return ASYMPTOTE + math.exp(LAW_LOG_AMPLITUDE - LAW_EXPONENT * math.log(flops))

@@ -5,9 +5,10 @@ import json
 import os
 import sys
 
+from executor.commands.beside import Beside, beside
 from executor.commands.finding import find_record, is_recipe
 from executor.commands.opening import open_recipe
-from executor.compare import Diff, diff
+from executor.compare import diff
 from executor.errors import StoreError, UsageError
 from executor.record import Record
 from executor.render.terminal import Terminal
@@ -15,25 +16,51 @@ from executor.side import Side
 
 
 def execute(args: argparse.Namespace) -> int:
-    found = _diff(args)
+    if args.picture:
+        from executor.render.picture import check_picture
+
+        check_picture(args.picture)
+    a, b = _sides(args)
+    found = diff(a, b)
+    more = beside(args, found, a, b)
+    if args.picture:
+        _draw(args.picture, more)
     if args.json:
         from executor.render.as_json import diff_json, dumps
+        from executor.render.beside import beside_json
 
-        print(dumps(diff_json(found)))
+        print(dumps(diff_json(found) | beside_json(more.costs, more.metrics, more.measured)))
     else:
+        from executor.render.beside import beside_markdown, beside_text
         from executor.render.diff import diff_markdown, diff_text
 
-        text = diff_markdown(found) if args.markdown else diff_text(found, Terminal.of(sys.stdout))
+        if args.markdown:
+            text = diff_markdown(found) + beside_markdown(more.costs, more.metrics, args.picture)
+        else:
+            terminal = Terminal.of(sys.stdout)
+            text = diff_text(found, terminal) + beside_text(more.costs, more.metrics, more.measured, terminal)
         sys.stdout.write(text)
     return 1 if found.different else 0
 
 
-def _diff(args: argparse.Namespace) -> Diff:
+def _draw(path: str, more: Beside) -> None:
+    from executor.render.picture import draw
+
+    if len(more.metrics) != 1:
+        raise UsageError(
+            f"--picture {path}: a picture shows one pair of finished runs, found {len(more.metrics)}; "
+            "name two training artifacts, or one step of two recipes that have run with --metrics STEP"
+        )
+    step, aligned = more.metrics[0]
+    draw(aligned, path, step=step)
+
+
+def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
     if args.b is not None:
-        return diff(_side(args, args.a), _side(args, args.b))
+        return _side(args, args.a), _side(args, args.b)
     if not _is_recipe(args.a):
         raise UsageError(f"diff {args.a}: an artifact has no last run to compare with; name a second one")
-    return diff(_last_run(args, args.a), _recipe_side(args, args.a))
+    return _last_run(args, args.a), _recipe_side(args, args.a)
 
 
 def _side(args: argparse.Namespace, typed: str) -> Side:

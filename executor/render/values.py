@@ -1,6 +1,7 @@
 """Config values, numbers, times and sizes as people read them, shortened to a width."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,7 +111,7 @@ def bytes_text(value: float) -> str:
     """`87.3 GiB`."""
     for size, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if abs(value) >= size:
-            return f"{value / size:.3g} {unit}"
+            return f"{value / size:.{3 if value < 1000 * size else 4}g} {unit}"
     return f"{value:.0f} B"
 
 
@@ -133,3 +134,16 @@ def metric_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return count_text(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def percent_text(old: float, new: float) -> str:
+    """`+12.3%`, `-0.004%`; `x 23.4` from ten times on; empty where they are equal, or `old` is 0 or not finite."""
+    if not old or new == old or not (math.isfinite(old) and math.isfinite(new)):
+        return ""
+    ratio = new / old
+    if math.isclose(ratio, 1.0, rel_tol=1e-9):  # sums in another order
+        return ""
+    if ratio >= 10:
+        return f"x {ratio:.3g}"
+    percent = (ratio - 1) * 100
+    return f"{percent:+.1f}%" if abs(percent) >= 0.05 else f"{percent:+.1g}%"

@@ -50,14 +50,15 @@ class RunCheckpoints:
         self._levanter.save_checkpoint(state, step, f"step-{step}", commit_callback=lambda: self._published(step, part))
         self._last_save = time.monotonic()
 
-    def save_rolling_if_due(self, state: TrainState, step: int, history: Callable[[], str]) -> None:
-        """Replace the rolling checkpoint when the last save is old enough."""
+    def save_rolling_if_due(self, state: TrainState, step: int, history: Callable[[], str]) -> bool:
+        """Replace the rolling checkpoint when the last save is old enough; True where a save was begun."""
         if time.monotonic() - self._last_save < self._rolling_seconds or step in self._saved:
-            return
+            return False
         self._write_history(f"{ROLLING}/step-{step}", history())
         self._levanter.request_checkpoint(CheckpointRetention.TEMPORARY)
         self._levanter.on_step(tree=state, step=step)
         self._last_save = time.monotonic()
+        return True
 
     def finish(self) -> None:
         """Wait for saves under way, then remove the rolling checkpoints; the permanent ones supersede them."""

@@ -13,6 +13,23 @@ from steps.mixture import MixtureConfig, check_alignment
 from steps.model.config import ModelConfig
 from steps.train.schedule import ScheduleConfig
 
+CHARTS: dict[str, Any] = {
+    "axis": {"column": "throughput/total_tokens", "name": "tokens"},
+    "final": [
+        {"column": "train/loss", "take": "tail"},
+        {"column": "eval/macro_loss"},
+        {"column": "eval/*/loss"},
+        {"column": "moe/drop_fraction", "take": "mean"},
+        {"column": "train/router/routing_entropy_mean"},
+        {"column": "throughput/tokens_per_second", "take": "mean"},
+    ],
+    "drawn": [
+        {"column": "train/loss", "name": "training loss", "unit": "nats per token"},
+        {"column": "eval/macro_loss", "name": "validation loss", "unit": "nats per token"},
+    ],
+}
+"""How the rows of a training step are read and drawn (executor.metrics): tokens of the whole run are the axis."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MomentsConfig:
@@ -154,6 +171,10 @@ class TrainConfig:
         marks, every, horizon = self.evaluation.marks, self.evaluation.every, self.schedule.horizon_steps
         further = {step: step / horizon for step in range(every, horizon + 1, every)} if every else {}
         return further | {max(1, round(horizon * mark / marks)): mark / marks for mark in range(1, marks + 1)}
+
+    def charts(self) -> dict[str, Any]:
+        """How the metrics of this step are read: see `executor.metrics`."""
+        return CHARTS
 
     def numbers(self, until: int | None) -> dict[str, Any]:
         """Sizes and costs of what this step trains itself, up to the training step `until` or to its end."""

@@ -49,7 +49,7 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
     history.stages = list(data.stages)
     forecast = _read_forecast(config)
     checkpoints = RunCheckpoints(output, config.checkpoint.rolling_seconds, context.publish)
-    metrics = MetricsLog(context.log_dir, config.trackers, name=context.name or "train", config=config)
+    metrics = MetricsLog(context.log_dir, config.trackers, name=context.name or "train", config=config, first=first)
     marks = config.evaluation_steps()
     advance = compile_step(config.model, config.optimizer.moments, mesh)
     batches = data.batches(first, mesh)
@@ -80,8 +80,8 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
             if step == goal or step in context.milestones or _is_permanent(config, step):
                 checkpoints.save_permanent(state, step, history.to_json(_facts(config)))
                 metrics.flush()
-            else:
-                checkpoints.save_rolling_if_due(state, step, lambda: history.to_json(_facts(config)))
+            elif checkpoints.save_rolling_if_due(state, step, lambda: history.to_json(_facts(config))):
+                metrics.flush()  # else a run that is killed and goes on from here has a gap in its rows
             context.progress(step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1])
         checkpoints.finish()
     finally:
@@ -211,10 +211,12 @@ def _result(config: TrainConfig, history: History, epochs: dict[str, float]) -> 
     """The small result that the record keeps."""
     last = history.evals[-1] if history.evals else None
     tail = history.losses[-max(1, len(history.losses) // 20) :]
+    training_loss = sum(tail) / len(tail)
     return {
+        "headline": {"training loss": training_loss} | ({"validation loss": last.macro_loss} if last else {}),
         "steps": history.steps,
         "tokens": history.steps * config.tokens_per_step,
-        "training_loss": sum(tail) / len(tail),
+        "training_loss": training_loss,
         "validation": dataclasses.asdict(last) if last else None,
         "drop_fraction": history.drop_fraction(),
         "epochs": epochs,

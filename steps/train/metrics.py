@@ -2,6 +2,7 @@
 
 Rows go to `metrics.jsonl` in the attempt's log folder, one flat object a row, under the names of the hero run
 (`train/loss`, `grad/norm/total`, `moe/drop_fraction`, ...). They carry wall times, so they stay outside the digest.
+`metrics.json` beside them says how they are read (executor.metrics) and where on the axis this attempt begins.
 """
 
 import dataclasses
@@ -17,16 +18,28 @@ from steps.train.history import Evaluation, History
 
 
 class MetricsLog:
-    """Where the rows of one attempt go. `log_dir` is empty outside of the engine: nothing is written then."""
+    """Where the rows of one attempt go. `log_dir` is empty outside of the engine: nothing is written then.
 
-    def __init__(self, log_dir: str, trackers: TrackerConfig, *, name: str, config: TrainConfig) -> None:
+    `first` is the step that the attempt continues from; what earlier attempts logged beyond it was trained again.
+    """
+
+    def __init__(self, log_dir: str, trackers: TrackerConfig, *, name: str, config: TrainConfig, first: int) -> None:
         self._rows: list[str] = []
         self._log_dir = log_dir
         self._is_local = bool(log_dir) and "://" not in log_dir
         self._parts = 0
         self._wandb = None
+        if log_dir:
+            self._describe({**config.charts(), "begins": first * config.tokens_per_step})
         if trackers.wandb_project:
             self._wandb = _start_wandb(log_dir, trackers, name, config)
+
+    def _describe(self, description: dict[str, Any]) -> None:
+        """Written before the first row, so that an attempt that is killed early has said where it began."""
+        if self._is_local:
+            os.makedirs(self._log_dir, exist_ok=True)
+        with fsspec.open(f"{self._log_dir}/metrics.json", "wt") as file:
+            json.dump(description, file, indent=1)  # pyright: ignore[reportArgumentType]
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Add one row for the state after `step` optimizer steps."""
@@ -42,7 +55,6 @@ class MetricsLog:
             return
         text = "".join(row + "\n" for row in self._rows)
         if self._is_local:
-            os.makedirs(self._log_dir, exist_ok=True)
             with open(f"{self._log_dir}/metrics.jsonl", "a") as file:
                 file.write(text)
         else:

@@ -444,10 +444,10 @@ def test_a_recipe_run_as_a_script_is_marinade_run(
 def test_planning_and_cached_runs_import_nothing_heavy(project: Path, tmp_path: Path) -> None:
     prefix = str(tmp_path / "artifacts")
     assert python(project, TINY, "--inline", "--prefix", prefix).returncode == 0
+    heavy = {"ray", "jax", "numpy", "rich", "levanter", "fsspec", "draccus", "matplotlib"}
     for words in (["plan", TINY], ["run", TINY], ["estimate", TINY], ["diff", TINY, TINY_SWAP]):
         code = (
-            "import sys; from executor.cli import main; main(sys.argv[1:]); "
-            "print(sorted({'ray', 'jax', 'numpy', 'rich', 'levanter', 'fsspec', 'draccus'} & set(sys.modules)))"
+            f"import sys; from executor.cli import main; main(sys.argv[1:]); print(sorted({heavy} & set(sys.modules)))"
         )
         found = python(project, "-c", code, *words, "--prefix", prefix)
         assert found.stdout.splitlines()[-1] == "[]", (words, found.stdout, found.stderr)

@@ -1,12 +1,23 @@
 """The forecast step: what it writes from the rungs' histories."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from steps.forecast import ForecastConfig, fit_forecast
-from steps.published import COMPLETE_RUNGS, HERO_FLOPS, PARTIAL_RUNG
+from steps.published import (
+    ASYMPTOTE,
+    COMPLETE_RUNGS,
+    HERO_FLOPS,
+    LAW_EXPONENT,
+    LAW_LOG_AMPLITUDE,
+    OFFICIAL_PREDICTION,
+    PARTIAL_RUNG,
+    loss_by_published_ladder,
+)
+from steps.scaling import fit
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -35,7 +46,9 @@ def law(flops: float) -> float:
 def forecast_from(tmp_path: Path, rungs: list[str], target: int) -> dict:
     result = fit_forecast(ForecastConfig(rungs=tuple(rungs), target_flops=target), str(tmp_path))
     written = json.loads((tmp_path / "forecast.json").read_text())
-    assert result == {key: written[key] for key in result}
+    kept = ("final", "asymptote", "extrapolation_factor", "backtest")
+    assert {key: result[key] for key in kept} == {key: written[key] for key in kept}
+    assert result["headline"] == written["final"]
     assert (tmp_path / "forecast.png").read_bytes().startswith(PNG)
     return written
 
@@ -67,6 +80,31 @@ def test_published_ladder_through_the_step(tmp_path: Path) -> None:
     ]
     assert forecast_from(tmp_path, rungs[:3], int(HERO_FLOPS))["final"]["loss"] == pytest.approx(2.0415, abs=5e-5)
     assert forecast_from(tmp_path, rungs, int(HERO_FLOPS))["final"]["loss"] == pytest.approx(2.040, abs=5e-4)
+
+
+def test_the_result_predicts_another_target_as_a_fit_for_it_would(tmp_path: Path) -> None:
+    rungs = tuple(
+        history(tmp_path / f"{h}.json", hidden=h, flops=flops, law=lambda flops: law(flops) + 0.01 * (flops % 7))
+        for h, flops in ((48, 1e11), (64, 2e11), (80, 4e11))
+    )
+    ran = fit_forecast(ForecastConfig(rungs=rungs, target_flops=10**12), str(tmp_path))
+    other = ForecastConfig(rungs=rungs, target_flops=3 * 10**12)
+    told = other.predicted(json.loads(json.dumps(ran)))  # as a record gives it
+    assert told == {"loss": pytest.approx(fit_forecast(other, str(tmp_path))["final"]["loss"], rel=1e-12)}
+    assert told["loss"] < ran["final"]["loss"]
+    assert dataclasses.replace(other, asymptote=1.4).predicted(ran) == {}
+    assert dataclasses.replace(other, extrapolate_offset=0.0).predicted(ran) == {}
+    assert other.predicted({"final": ran["final"]}) == {}  # of before results kept their law
+
+
+def test_the_published_law_is_the_fit_of_the_complete_rungs() -> None:
+    rungs = COMPLETE_RUNGS
+    fitted = fit([rung.flops for rung in rungs], [rung.loss for rung in rungs], asymptote=ASYMPTOTE)
+    assert pytest.approx((fitted.log_amplitude, fitted.exponent), rel=1e-12) == (LAW_LOG_AMPLITUDE, LAW_EXPONENT)
+    assert loss_by_published_ladder(HERO_FLOPS) == pytest.approx(OFFICIAL_PREDICTION, abs=0.003)
+    estimated = {"published_ladder_loss": 2.0}
+    config = ForecastConfig(rungs=("a", "b"), target_flops=1, estimated=estimated)
+    assert config.numbers(None) == estimated
 
 
 def test_a_partial_rung_is_extended_and_said_to_be(tmp_path: Path) -> None:

@@ -6,14 +6,17 @@ Each case trains a two-layer model for a few steps on a few kilobytes.
 import dataclasses
 import json
 import math
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from executor.context import StepContext, enter
+from executor.metrics import Description
 from steps.conversations import ConversationConfig
 from steps.mixture import MixtureConfig, Stage
 from steps.model.config import ModelConfig
+from steps.train.checkpoint import RunCheckpoints
 from steps.train.config import CheckpointConfig, EvaluationConfig, OptimizerConfig, TrackerConfig, TrainConfig
 from steps.train.history import History
 from steps.train.schedule import ScheduleConfig
@@ -94,12 +97,37 @@ def test_it_learns_and_measures(unbroken):
     assert (rows[0]["mixture/weight/letters"], rows[-1]["mixture/weight/letters"]) == (0.75, 0.25)
 
 
+def test_metrics_say_how_they_are_read(unbroken):
+    said = json.loads((unbroken[0] / "log" / "metrics.json").read_text())
+    description = Description.of(said)
+    assert (description.axis_name, description.begins) == ("tokens", 0)
+    rows = [json.loads(line) for line in (unbroken[0] / "log" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1][description.axis] == 12 * 8 * 32
+    for item in (*description.final, *description.drawn):
+        assert any(fnmatchcase(column, item.column) for column in rows[-1]), item
+
+
+def test_rows_are_written_with_every_rolling_checkpoint(data, tmp_path, monkeypatch):
+    """A run that is killed goes on from there: what it logged before must not be lost with it."""
+    seen = []
+
+    def save(self, state, step, history):
+        seen.append((tmp_path / "log" / "metrics.jsonl").exists())
+        return step == 1
+
+    monkeypatch.setattr(RunCheckpoints, "save_rolling_if_due", save)
+    run(config_of(data, until_step=3), tmp_path / "out", log_dir=str(tmp_path / "log"))
+    assert seen == [False, True]
+
+
 def test_a_killed_run_resumes_bit_for_bit(data, unbroken, tmp_path):
     """The first attempt stops at a milestone and leaves its folder; the second finds the checkpoint in it."""
     first = run(config_of(data), tmp_path / "first", stop_at=4)
     assert first.steps == 4
-    second = run(config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),))
+    log = tmp_path / "log"
+    second = run(config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),), log_dir=str(log))
     assert second == unbroken[1]
+    assert json.loads((log / "metrics.json").read_text())["begins"] == 4 * 8 * 32
 
 
 def test_a_half_written_checkpoint_is_never_chosen(data, unbroken, tmp_path):
