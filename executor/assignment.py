@@ -4,11 +4,12 @@ import dataclasses
 from typing import Any
 
 from executor.planner import Prepared
+from executor.provenance import Provenance
 from executor.step import Resources
 from executor.task import Task
 
 
-def task_for(prepared: Prepared, name: str, address: str, provenance: dict[str, Any], *, lease_after: int) -> Task:
+def task_for(prepared: Prepared, name: str, address: str, provenance: Provenance | None, *, lease_after: int) -> Task:
     """The step's task; every input must have a result."""
     graph, results = prepared.graph, prepared.results
     planned = prepared.planned[name]
@@ -38,7 +39,10 @@ def task_for(prepared: Prepared, name: str, address: str, provenance: dict[str, 
         afresh=name in prepared.forced,
         lease_after=lease_after,
         resources=_plain(step.resources),
-        provenance=provenance,
+        amends=step.amends.name if step.amends is not None else "",
+        provenance=provenance.facts if provenance else {},
+        patch=provenance.patch if provenance else "",
+        packages=provenance.packages if provenance else {},
     )
 
 

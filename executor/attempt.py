@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from executor import context
@@ -29,9 +29,11 @@ from executor.index import IndexEntry
 from executor.lease import Lease
 from executor.manifest import check_parts, digest_of, manifest
 from executor.milestones import publish, unpublished
+from executor.provenance import devices
 from executor.record import Record
 from executor.retry import Failure, classify
-from executor.secrets import redact, redact_json, reveal
+from executor.secrets import redact, redact_json, reveal, reveal_environment
+from executor.source import Source
 from executor.stamps import new_id, now
 from executor.store import Store
 from executor.task import Answer, Message, Progress, Published, Started, Task
@@ -41,11 +43,20 @@ _PROGRESS_SECONDS = 0.5
 Emit = Callable[[Message], None]
 
 
-def run_task(task: Task, emit: Emit, control: Control, *, descriptors: bool, worker: str = "") -> Answer:
+def run_task(
+    task: Task,
+    emit: Emit,
+    control: Control,
+    *,
+    descriptors: bool,
+    worker: str = "",
+    where: Mapping[str, str] | None = None,
+) -> Answer:
     """Run a step, or find that somebody else did meanwhile. Exceptions of the step end up in the answer.
 
-    `worker` is the name under which a cluster knows this process.
+    `worker` is the name under which a cluster knows this process, `where` what the record is to say of its place there.
     """
+    reveal_environment()
     for name in task.secrets:
         reveal(os.environ.get(name, ""))
     store = Store(task.prefix)
@@ -64,7 +75,7 @@ def run_task(task: Task, emit: Emit, control: Control, *, descriptors: bool, wor
         found = _found(store, task, attempts)
         if found is not None:
             return found
-        return _Attempt(task, store, lease, attempt, emit, control).run(attempts, descriptors)
+        return _Attempt(task, store, lease, attempt, emit, control, where or {}).run(attempts, descriptors)
     except Exception as error:
         return _failed(task, error)
     finally:
@@ -102,7 +113,16 @@ def _completes(record: Record, task: Task) -> bool:
 
 
 class _Attempt:
-    def __init__(self, task: Task, store: Store, lease: Lease, attempt: str, emit: Emit, control: Control) -> None:
+    def __init__(
+        self,
+        task: Task,
+        store: Store,
+        lease: Lease,
+        attempt: str,
+        emit: Emit,
+        control: Control,
+        where: Mapping[str, str],
+    ) -> None:
         self.task, self.store, self.lease, self.attempt = task, store, lease, attempt
         self.emit, self.control = emit, control
         self.output = store.location(task.address, attempt)
@@ -113,6 +133,7 @@ class _Attempt:
         self.in_function = False
         self.record = Record(
             name=task.name,
+            amends=task.amends,
             address=task.address,
             attempt=attempt,
             status="running",
@@ -124,7 +145,7 @@ class _Attempt:
             code=task.code,
             started=now(),
             resources=task.resources,
-            provenance=redact_json({**task.provenance, "host": socket.gethostname(), "pid": os.getpid()}),
+            provenance=redact_json({**task.provenance, "host": socket.gethostname(), "pid": os.getpid(), **where}),
         )
 
     def run(self, attempts: tuple[Record, ...], descriptors: bool) -> Answer:
@@ -189,8 +210,10 @@ class _Attempt:
         self.store.write_attempt(self.record)
         reached("attempt-recorded")
 
-    def _write_source(self, sources: dict[str, str]) -> None:
-        self.store.write_source(self.task.address, self.attempt, sources)
+    def _write_source(self, functions: dict[str, str]) -> None:
+        functions = {name: redact(text) for name, text in functions.items()}
+        source = Source(functions=functions, patch=redact(self.task.patch), packages=self.task.packages)
+        self.store.write_source(self.task.address, self.attempt, source)
         reached("source-written")
 
     def _call(self, earlier: tuple[str, ...], descriptors: bool) -> Any:
@@ -288,7 +311,10 @@ class _Attempt:
         """Write how the attempt ended; a record that cannot be written is said, not swallowed."""
         seconds = round(time.monotonic() - self.started, 3)
         milestones = tuple(sorted(self.published))
-        record = dataclasses.replace(record, ended=now(), wall_seconds=seconds, milestones=milestones)
+        provenance = {**record.provenance, "devices": devices()}
+        record = dataclasses.replace(
+            record, ended=now(), wall_seconds=seconds, milestones=milestones, provenance=provenance
+        )
         try:
             self._write(record)
         except LeaseLost as lost:
@@ -344,7 +370,9 @@ class _Attempt:
 
 def _plain(value: Any) -> Any:
     """A metric as JSON: numbers of array libraries become Python's."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return redact(value)
+    if value is None or isinstance(value, bool | int | float):
         return value
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)

@@ -8,12 +8,14 @@ from typing import Any
 
 from executor.identity import canonical_json
 from executor.plan import Reason
+from executor.secrets import redact_json
 
 _ABSENT = object()
 
 
 def payload_changes(old: dict[str, Any], new: dict[str, Any]) -> tuple[Reason, ...]:
     """Reasons of kind config, code, input and version; an input's own change is of kind input and names its step."""
+    new = redact_json(new)  # as the old one was before it was written
     reasons: list[Reason] = []
     if old.get("function") != new.get("function"):
         reasons.append(Reason(kind="code", path="function", old=old.get("function"), new=new.get("function")))

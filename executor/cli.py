@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from executor.errors import MarinadeError, UsageError
 
@@ -46,7 +46,12 @@ def _command(args: argparse.Namespace) -> int:
 
 def _guarded(action: Callable[[], int]) -> int:
     """Run a command; what a person can put right is one message, without a traceback."""
+    from executor.secrets import RedactedStream, reveal_environment
+
+    reveal_environment()
+    stdout = sys.stdout
     try:
+        sys.stdout = cast(TextIO, RedactedStream(stdout))
         code = action()
         sys.stdout.flush()
         return code
@@ -63,6 +68,8 @@ def _guarded(action: Callable[[], int]) -> int:
         return OK
     except OSError as error:
         return _say(MarinadeError(_storage_in_words(error)), FAILED)
+    finally:
+        sys.stdout = stdout
 
 
 def _storage_in_words(error: OSError) -> str:

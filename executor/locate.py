@@ -18,7 +18,7 @@ def read_record(location: str) -> Record:
     record = store.attempt(address, attempt) if attempt else store.record(address)
     if record is None:
         raise StoreError(f"{redact(location)}: no record of {f'attempt {attempt} of ' if attempt else ''}{address}")
-    return dataclasses.replace(record, source=store.source(address, record.attempt))
+    return dataclasses.replace(record, source=store.source(address, record.attempt).functions)
 
 
 def locate(location: str) -> tuple[Store, str, str]:

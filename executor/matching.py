@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from executor.changes import code_of
 from executor.fields import Change, field_changes
+from executor.secrets import redact_json
 from executor.side import Names, SideStep, inputs_first, payload_text
 
 
@@ -87,7 +88,7 @@ def amendments(steps: Mapping[str, SideStep], matched: Collection[str]) -> dict[
 
 def own_changes(old: SideStep, new: SideStep, names_old: Names, names_new: Names) -> tuple[Change, ...]:
     """What differs in the two steps' own payloads."""
-    before, after = names_old.payload(old), names_new.payload(new)
+    before, after = redact_json(names_old.payload(old)), redact_json(names_new.payload(new))
     found = []
     if before.get("function") != after.get("function"):
         found.append(Change(kind="code", path="function", old=before.get("function"), new=after.get("function")))

@@ -268,7 +268,9 @@ def _actor_class(ray: Any) -> Any:
 
     class StepWorker:
         def __init__(self, *arguments: Any) -> None:
-            self.worker = Worker(*arguments)
+            place = ray.get_runtime_context()
+            where = {"ray_job": place.get_job_id(), "ray_node": place.get_node_id()}
+            self.worker = Worker(*arguments, where=where)
 
         @ray.method(num_returns="streaming")
         def run(self, payload: bytes) -> Any:

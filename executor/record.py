@@ -1,4 +1,4 @@
-"""The JSON that says how an artifact came to be.
+"""The JSON that says how an artifact came to be; docs/record.md describes it, schemas/record.json checks it.
 
 A record is written last, by the one who holds the lease; an artifact exists only if its record says `succeeded`.
 It keeps the payload of every key beside the key, so that a change can be shown as fields instead of hashes.
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
-SCHEMA = 1
+SCHEMA = 2
 
 Status = Literal["succeeded", "failed", "interrupted", "halted", "stopped_at_milestone", "running"]
 
@@ -58,18 +58,20 @@ class Record:
     """How one attempt of a step came to be what it is.
 
     Attributes:
+        amends: name of the step that this one amends, empty for none.
         payload: what the recipe key hashes, canonical JSON: function, config with defaults, inputs by recipe key, code.
         execution_only: the config's execution-only fields, by dotted path.
         code: qualified name of every reachable function -> fingerprint.
         source: the same names -> source text.
         resources: what the attempt was given.
-        provenance: recipe, arguments, git commit, versions, host, devices.
+        provenance: recipe, arguments, git commit and branch, digest of the patch, versions, host, devices, Ray job.
         number: the attempts at this address are counted from 1; no clock decides which came later.
         digest: of the whole artifact, from `files`, or the attempt's identity when opaque.
     """
 
     schema: int = SCHEMA
     name: str
+    amends: str = ""
     address: str
     attempt: str
     number: int = 1

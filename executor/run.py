@@ -5,9 +5,7 @@ sys.exit(outcome.exit_code)
 """
 
 import dataclasses
-import platform
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -21,10 +19,11 @@ from executor.external import is_raw
 from executor.plan import Plan
 from executor.planner import Prepared, Selection, prepare
 from executor.processes import this_process
+from executor.provenance import Provenance
 from executor.recipe import Recipe
 from executor.record import RunRecord
 from executor.resources import check, local_capacity
-from executor.secrets import redact_json
+from executor.secrets import redact_json, reveal_environment
 from executor.stamps import new_id, now
 from executor.step import Experiment, Step
 from executor.store import Store, run_slug
@@ -93,6 +92,7 @@ def run_experiment(
     are not there, and UsageError for step names that do not exist.
     """
     began = time.monotonic()
+    reveal_environment()
     tell = listener or (lambda _: None)
     if options.max_parallel is not None and options.max_parallel < 1:
         raise MarinadeError(f"--max-parallel {options.max_parallel}: at least one step has to run at a time")
@@ -129,7 +129,7 @@ def run_experiment(
         tell(Planned(plan=prepared.plan, run_id=run_id))
         from executor.scheduler import Scheduler
 
-        provenance = _provenance(recipe, scale, arguments, run_id) if todo else {}
+        provenance = Provenance.of(recipe, scale, arguments, run_id) if todo else None
         scheduler = Scheduler(
             prepared,
             backend,
@@ -262,41 +262,6 @@ def _summary(outcome: StepOutcome, step: Step, run_id: str) -> dict[str, Any]:
         "cpus": needed.cpus * needed.hosts * needed.groups,
         "gpus": needed.gpus * needed.hosts * needed.groups,
     }
-
-
-def _provenance(recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str) -> dict[str, Any]:
-    """What an attempt is run from: recipe, command line, commit, versions, machine."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions = {}
-    for package in ("marinade", "marin-levanter", "jax", "jaxlib", "numpy", "ray", "tokenizers", "optax", "equinox"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return {
-        "run": run_id,
-        "recipe": recipe.name,
-        "module": recipe.module,
-        "scale": scale,
-        "arguments": list(arguments),
-        "command": list(sys.argv),
-        "commit": _git(recipe.root, "rev-parse", "HEAD"),
-        "modified": bool(_git(recipe.root, "status", "--porcelain", "--untracked-files=no")),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "versions": versions,
-    }
-
-
-def _git(folder: str, *arguments: str) -> str:
-    try:
-        found = subprocess.run(
-            ["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):  # no git here: the record says so by an empty commit
-        return ""
-    return found.stdout.strip() if found.returncode == 0 else ""
 
 
 class _terminated_as_interrupt:

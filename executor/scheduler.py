@@ -9,7 +9,6 @@ that, else it looks at the lease now and then.
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
 
 from executor.assignment import task_for
 from executor.backend import Backend
@@ -29,6 +28,7 @@ from executor.external import is_raw
 from executor.index import IndexEntry
 from executor.lease import Holder, Watch
 from executor.planner import Prepared
+from executor.provenance import Provenance
 from executor.ready import Ready
 from executor.record import MilestoneRecord, Record
 from executor.retry import POLICIES, Failure, Restarts
@@ -48,7 +48,7 @@ class Scheduler:
         backend: Backend,
         listener: Callable[[Event], None],
         *,
-        provenance: dict[str, Any],
+        provenance: Provenance | None,
         fail_fast: bool = False,
         max_parallel: int | None = None,
     ) -> None:

@@ -4,19 +4,30 @@
     token.value()                   in a step's function: read from the environment of the process that runs it
 
 Whatever is written for people or for the record passes through `redact`, which knows every value handed out in this
-process and the shape of credentials in URLs.
+process, the values of environment variables whose names say that they are secret, the shape of credentials in URLs and
+that of common tokens. Keys are made before, from what the recipe says, and never depend on an environment.
 """
 
 import dataclasses
+import json
 import os
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 from executor.errors import MarinadeError
 
 _HIDDEN = "***"
 _SHORTEST = 4
+_SHORTEST_GUESSED = 8
 _revealed: set[str] = set()
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?)(?:_|$)", re.IGNORECASE
+)
+_TOKEN = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_\-]{20,}|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|"
+    r"glpat-[A-Za-z0-9_\-]{20,}|xox[abprs]-[A-Za-z0-9\-]{20,}|AKIA[0-9A-Z]{16}|AIza[A-Za-z0-9_\-]{35})"
+)
 _USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*://)[^\s/@\"'<>]+@")
 _QUERY = re.compile(
     r"(?P<name>[?&;](?:access_token|token|api_key|apikey|key|password|passwd|secret|sig|signature|"
@@ -46,11 +57,46 @@ def reveal(value: str) -> None:
         _revealed.add(value)
 
 
+def reveal_environment(environment: Mapping[str, str] = os.environ) -> None:
+    """Hide the values of variables such as WANDB_API_KEY or DB_PASSWORD, which steps may read without saying so.
+
+    Plain words, short values and paths (a file of credentials) are left alone: hiding them would garble other text.
+    """
+    for name, value in environment.items():
+        plain = value.isalpha() or value.isdigit() or os.path.isabs(value)
+        if len(value) >= _SHORTEST_GUESSED and not plain and _SECRET_NAME.search(name):
+            reveal(value)
+
+
 def redact(text: str) -> str:
-    """The text without secret values and without credentials in URLs."""
+    """The text without secret values, tokens, and credentials in URLs."""
     for value in sorted(_revealed, key=len, reverse=True):
         text = text.replace(value, _HIDDEN)
-    return without_credentials(text)
+    return without_credentials(_TOKEN.sub(_HIDDEN, text))
+
+
+def redact_document(text: str) -> str:
+    """The same for a JSON text as a whole, in which values stand escaped."""
+    for value in sorted(_revealed, key=len, reverse=True):
+        text = text.replace(json.dumps(value)[1:-1], _HIDDEN)
+    return redact(text)
+
+
+class RedactedStream:
+    """A text stream that hides secrets; everything else is the original's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(redact(text))
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def without_credentials(text: str) -> str:

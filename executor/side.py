@@ -91,7 +91,7 @@ class Side:
                 name: SideStep(
                     key=record.recipe_key,
                     payload=record.payload,
-                    amends=getattr(record, "amends", ""),
+                    amends=record.amends,
                     pinned=None if record.payload.get("code") else record.code,
                     execution_only=record.execution_only,
                     address=record.address,

@@ -31,7 +31,8 @@ from executor.files import FileInfo, together
 from executor.index import Index, IndexEntry
 from executor.places import open_files
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, files_under
-from executor.secrets import redact
+from executor.secrets import redact, redact_document
+from executor.source import Source
 
 if TYPE_CHECKING:
     from executor.recipe import Recipe
@@ -135,14 +136,13 @@ class Store:
         path = f"{record.address}/.step/attempts/{record.attempt}/record.json"
         self.files.write(path, _bytes(record.to_json()), checked=record.finished)
 
-    def write_source(self, address: str, attempt: str, source: dict[str, str]) -> None:
-        text = json.dumps(source, indent=1, sort_keys=True)
-        self.files.write(f"{address}/.step/attempts/{attempt}/source.json", _bytes(text))
+    def write_source(self, address: str, attempt: str, source: Source) -> None:
+        self.files.write(f"{address}/.step/attempts/{attempt}/source.json", _bytes(source.to_json()))
 
-    def source(self, address: str, attempt: str) -> dict[str, str]:
-        """Text of the code that an attempt could reach, by qualified name."""
+    def source(self, address: str, attempt: str) -> Source:
+        """What an attempt was made from: code, patch, packages; all empty where it was not kept."""
         path = f"{address}/.step/attempts/{attempt}/source.json"
-        return self._parsed(json.loads, self.files.read(path), path) or {}
+        return self._parsed(Source.from_json, self.files.read(path), path) or Source()
 
     def commit(self, record: Record) -> None:
         """Make this attempt, which is on record, the artifact: the record that counts, then the index."""
@@ -311,7 +311,7 @@ class Store:
 
     def write_run(self, record: RunRecord) -> None:
         """Put a run on record; when it begins, note it as the last of its recipe and scale."""
-        self.files.write(f".runs/{record.id}.json", _bytes(record.to_json()))
+        self.files.write(f".runs/{record.id}.json", _bytes(redact_document(record.to_json())))
         if not record.ended:
             self.files.write(_last_path(record.recipe, record.scale), _bytes(json.dumps({"run": record.id})))
 

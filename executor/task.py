@@ -23,6 +23,7 @@ class Task:
         parts: parts of the output that other steps read -> one of them.
         superseded: attempts that do not count as a result (the step is forced, or their files are missing).
         afresh: superseded attempts are not resumed from either, nor do their milestones count (a forced step).
+        provenance, patch, packages: what the run is made from (executor.provenance).
         lease_after: a lease up to this number may be taken from a holder that seems alive: its beat stood still.
     """
 
@@ -49,7 +50,10 @@ class Task:
     afresh: bool = False
     lease_after: int = 0
     resources: dict[str, Any] = dataclasses.field(default_factory=dict)
+    amends: str = ""
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
+    patch: str = ""
+    packages: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 AnswerStatus = Literal[

@@ -35,9 +35,18 @@ class Worker:
 
     `modules` are recipes that lie outside of any package: module name -> file. `name` is what a cluster knows this
     process by, empty on a Ray of the driver's own, which has to end with it (`beside`: this process's siblings, too).
+    `where` goes on record.
     """
 
-    def __init__(self, sys_path: list[str], modules: dict[str, str], driver: Process, name: str, owned: bool) -> None:
+    def __init__(
+        self,
+        sys_path: list[str],
+        modules: dict[str, str],
+        driver: Process,
+        name: str,
+        owned: bool,
+        where: dict[str, str],
+    ) -> None:
         for folder in sys_path:
             if folder not in sys.path:
                 sys.path.append(folder)
@@ -45,7 +54,7 @@ class Worker:
 
         for module, file in modules.items():
             load_module(module, file)
-        self._name = name
+        self._name, self._where = name, where
         self._control: Control | None = None
         self._messages: Messages | None = None
         self._heard: dict[str, float] = {"": time.monotonic()}
@@ -65,7 +74,7 @@ class Worker:
         def work() -> None:
             try:
                 task: Task = pickle.loads(payload)
-                answer = run_task(task, messages.put, control, descriptors=True, worker=self._name)
+                answer = run_task(task, messages.put, control, descriptors=True, worker=self._name, where=self._where)
             except BaseException as error:  # whatever it is, the driver has to hear of it
                 answer = Answer(status="failed", error=redact(repr(error)), traceback=redact(traceback.format_exc()))
             control.finished()

@@ -299,5 +299,5 @@ def test_code_in_an_execution_only_field_is_recorded_and_no_identity(project, ad
     outcome = project.run()
     assert statuses(outcome) == {"edit": "succeeded", "train": "succeeded"}, "a guard edited after the plan"
     train = outcome.steps["train"]
-    assert "return 22" in project.store.source(train.address, train.attempt)[f"toy_guards.{source}"]
+    assert "return 22" in project.store.source(train.address, train.attempt).functions[f"toy_guards.{source}"]
     assert project.plan()["train"].key == before.key

@@ -10,6 +10,7 @@ from executor.files import LocalFiles
 from executor.index import IndexEntry
 from executor.places import normal_url
 from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, digest_of_files
+from executor.source import Source
 from executor.store import Store
 
 
@@ -126,7 +127,7 @@ def test_a_damaged_record_counts_as_absent_and_is_named(tmp_path, damaged):
     assert store.damage("a-x").startswith("a-x/.step/record.json cannot be read (")
     assert "a-x/.step/attempts/2/record.json" in store.unreadable
     store.files.write("a-x/.step/attempts/1/source.json", b"{")
-    assert store.source("a-x", "1") == {}
+    assert store.source("a-x", "1") == Source()
 
 
 def test_a_damaged_milestone_counts_as_absent_and_is_published_again(tmp_path):
