@@ -214,7 +214,7 @@ def _record(
         pid=process.pid,
         machine=process.machine,
         process_started=process.started,
-        experiment=redact_json({**trial.declared, "known": list(trial.known_before)}),
+        experiment={**trial.declared, "known": list(trial.known_before)},
         steps={
             name: {
                 "key": graph.keys[name],

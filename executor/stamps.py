@@ -9,12 +9,15 @@ import time
 
 def new_id() -> str:
     """Sorts by time; unique without asking anybody."""
-    return (
-        time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        + f"{time.time() % 1:.3f}"[1:].replace(".", "")
-        + secrets.token_hex(3)
-    )
+    seconds, milliseconds = _moment()
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}{milliseconds:03d}{secrets.token_hex(3)}"
 
 
 def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + f"{time.time() % 1:.3f}"[1:] + "Z"
+    seconds, milliseconds = _moment()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z"
+
+
+def _moment() -> tuple[int, int]:
+    """Whole seconds and milliseconds of one reading of the clock, so that both are of the same second."""
+    return divmod(time.time_ns() // 1_000_000, 1000)

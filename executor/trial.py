@@ -10,6 +10,7 @@ from executor import prediction
 from executor.events import Event, StepFinished, StepOutcome, StepReused
 from executor.experiment import declaration, observed, outcomes_read
 from executor.planner import Prepared
+from executor.secrets import redact_json
 from executor.step import Experiment
 from executor.verdict import Known, Verdict, judge
 
@@ -32,7 +33,7 @@ class Trial:
 
     def __init__(self, prepared: Prepared, experiment: Experiment) -> None:
         self.results, self.store = prepared.results, prepared.results.store
-        self.declared = declaration(experiment, prepared.graph)
+        self.declared = redact_json(declaration(experiment, prepared.graph))
         self.observed = observed(experiment, prepared.graph)
         about = outcomes_read(self.declared)
         self.known_before = tuple(n for n in about if n in prepared.made_before or self.results.of(n).record)

@@ -62,9 +62,9 @@ def cost_text(cost: Cost) -> str:
     else:
         parts.append("no step ran")
     if cost.gpu_hours:
-        parts.append(f"{number_texts([cost.gpu_hours])[0]} GPU hours")
+        parts.append(f"{_hours(cost.gpu_hours)} GPU hours")
     if cost.cpu_hours:
-        parts.append(f"{cost.cpu_hours:.2g} CPU hours")
+        parts.append(f"{_hours(cost.cpu_hours)} CPU hours")
     if cost.tokens:
         parts.append(f"{count_text(cost.tokens)} tokens")
     if cost.flops:
@@ -73,6 +73,10 @@ def cost_text(cost: Cost) -> str:
         parts.append(f"{cost.cut_off} cut off, its time not known" if cost.cut_off == 1 else
                      f"{cost.cut_off} cut off, their time not known")  # fmt: skip
     return ", ".join(parts)
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 1000 else f"{hours:.3g}" if hours >= 0.01 else "<0.01"
 
 
 def _group_lines(group: Group, terminal: Terminal) -> list[str]:

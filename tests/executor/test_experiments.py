@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from executor import Criterion, Experiment, UsageError
+from executor import Criterion, Experiment, UsageError, secrets
 from executor.cli import main
 from executor.experiments import experiments
 from executor.record import RunRecord
@@ -512,6 +512,18 @@ def test_the_end_of_a_run_shows_the_verdict_and_json_has_it(toy, monkeypatch, ca
     assert main(["run", "toy_recipe.py", "--inline", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["verdict"]["status"] == "confirmed" and data["experiment"]["issue"].endswith("/7")
+
+
+def test_secrets_do_not_reach_the_declaration(toy, monkeypatch, capsys):
+    monkeypatch.setenv("MARINADE_PREFIX", toy.prefix)
+    monkeypatch.setattr(secrets, "_revealed", {"hf_planted"})
+    words = ["--set", "hypothesis=read with hf_planted", "--set", "extra=see https://me:pw@example.org/"]
+    assert main(["run", "toy_recipe.py", "--inline", "--json", *words]) == 0
+    assert main(["experiments"]) == 0
+    out = capsys.readouterr().out
+    stored = "".join(path.read_text() for path in Path(toy.prefix, ".runs").rglob("*.json"))
+    assert "***" in out and "read with ***" in stored
+    assert not any(secret in text for secret in ("hf_planted", "me:pw") for text in (out, stored))
 
 
 def test_gc_deletes_no_record_of_a_run(toy, monkeypatch, capsys):
