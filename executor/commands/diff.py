@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 
 from executor.commands.beside import Beside, beside
 from executor.commands.finding import find_record, is_recipe
@@ -13,6 +14,7 @@ from executor.errors import StoreError, UsageError
 from executor.record import Record
 from executor.render.terminal import Terminal
 from executor.side import Side
+from executor.store import Store
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -91,7 +93,17 @@ def _last_run(args: argparse.Namespace, typed: str) -> Side:
             f"{opened.recipe.name} was never run at scale {opened.scale} under {opened.store.prefix}; "
             f"marinade run {typed} runs it, marinade diff {typed} OTHER compares it with something else"
         )
-    return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps)
+    return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps, _source_of(opened.store))
+
+
+def _source_of(store: Store) -> Callable[[str], Mapping[str, str]]:
+    """Reads the code kept with the artifact at an address."""
+
+    def read(address: str) -> Mapping[str, str]:
+        record = store.record(address)
+        return {} if record is None else store.source(address, record.attempt)
+
+    return read
 
 
 def _record_side(args: argparse.Namespace, typed: str) -> Side:
