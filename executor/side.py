@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from executor.items import comparable
 from executor.source_text import KeptTexts, UnitTexts
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def inputs_first(steps: Mapping[str, SideStep]) -> list[str]:
 
 
 def with_input_names(value: Any, name: Callable[[str, str], str]) -> Any:
-    """Replace each input reference by `{"$input": text to compare, "shown": text for people}`.
+    """Replace each input reference by `{"$input": text to compare, "shown": text for people, "reference": itself}`.
 
     `name(step, key)` gives the step's name for the comparison.
     """
@@ -186,7 +187,8 @@ def with_input_names(value: Any, name: Callable[[str, str], str]) -> Any:
         if "$input" in value:
             reference = value["$input"]
             compared = input_text({**reference, "step": name(reference["step"], reference.get("key", ""))})
-            return {"$input": compared, "shown": input_text(reference)}
+            kept = {part: reference.get(part) for part in ("step", "part", "at")}
+            return {"$input": compared, "shown": input_text(reference), "reference": kept}
         return {key: with_input_names(item, name) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [with_input_names(item, name) for item in value]
@@ -222,10 +224,4 @@ class Names:
 
 def payload_text(payload: Any) -> str:
     """Equal for equal payloads, the words for people in inputs left out."""
-    return json.dumps(_without_shown(payload), sort_keys=True)
-
-
-def _without_shown(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {"$input": value["$input"]} if "$input" in value else {k: _without_shown(v) for k, v in value.items()}
-    return [_without_shown(item) for item in value] if isinstance(value, list) else value
+    return json.dumps(comparable(payload), sort_keys=True)
