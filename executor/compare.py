@@ -195,7 +195,9 @@ def _notes(a: Side, b: Side, old_of: Mapping[str, str], texts: _Texts) -> Iterat
             if found:
                 yield Note(step=new, kind="execution", changes=found)
         if before.pinned is not None and after.pinned is not None:
-            changed = [n for n in sorted({*before.pinned, *after.pinned}) if before.pinned.get(n) != after.pinned.get(n)]
+            changed = [
+                n for n in sorted({*before.pinned, *after.pinned}) if before.pinned.get(n) != after.pinned.get(n)
+            ]
             drifted = tuple(
                 Change(kind="code", path=name, old=before.pinned.get(name), new=after.pinned.get(name))
                 for name in changed

@@ -162,9 +162,7 @@ def _walk_items(old: list[Any], new: list[Any], path: str, at: _Place) -> Iterat
         else:
             here = (*at, item.old)
             if item.is_moved:
-                yield Change(
-                    kind="config", path=below, old=item.old, new=item.new, op="moved", at=here, to=item.new
-                )
+                yield Change(kind="config", path=below, old=item.old, new=item.new, op="moved", at=here, to=item.new)
             yield from _walk(old[item.old], new[item.new], below, here)
 
 

@@ -72,7 +72,10 @@ class Side:
 
     @classmethod
     def of_run(
-        cls, label: str, steps: Mapping[str, Mapping[str, Any]], source: Callable[[str], Mapping[str, str]] | None = None
+        cls,
+        label: str,
+        steps: Mapping[str, Mapping[str, Any]],
+        source: Callable[[str], Mapping[str, str]] | None = None,
     ) -> "Side":
         """A run, from the `steps` of its `.runs` entry; `source(address)` reads the code kept with an artifact."""
         return cls(

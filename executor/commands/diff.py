@@ -34,13 +34,16 @@ def execute(args: argparse.Namespace) -> int:
         print(dumps(diff_json(found) | beside_json(more.costs, more.metrics, more.measured)))
     else:
         from executor.render.beside import beside_markdown, beside_text
-        from executor.render.diff import diff_markdown, diff_text
+        from executor.render.diff import diff_text
+        from executor.render.diff_markdown import diff_markdown
 
         if args.markdown:
-            text = diff_markdown(found) + beside_markdown(more.costs, more.metrics, args.picture)
+            text = diff_markdown(found, full=args.full) + beside_markdown(more.costs, more.metrics, args.picture)
         else:
             terminal = Terminal.of(sys.stdout)
-            text = diff_text(found, terminal) + beside_text(more.costs, more.metrics, more.measured, terminal)
+            text = diff_text(found, terminal, full=args.full) + beside_text(
+                more.costs, more.metrics, more.measured, terminal
+            )
         sys.stdout.write(text)
     return 1 if found.different else 0
 

@@ -50,7 +50,7 @@ def drop(value: Any, part: Any) -> None:
 
 
 def applied(config: Any, changes: list[dict[str, Any]]) -> Any:
-    """The config with the changes made: values first, then items taken out from the back, then put in from the front."""
+    """The config with the changes made: values first, then items taken out from the back and put in from the front."""
     box = {"": json.loads(json.dumps(config))}
     lists: dict[tuple[Any, ...], tuple[list[int], list[tuple[int, Any]]]] = {}
 
@@ -101,7 +101,9 @@ def leaves() -> st.SearchStrategy[Any]:
 def containers(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     lists = st.lists(items, max_size=4)
     fields = st.dictionaries(st.sampled_from(["a", "b", "name"]), items, max_size=3)
-    stage = st.builds(lambda s, w, x: {"$type": "C", "start": s, "weight": w, "x": x}, st.integers(0, 4), leaves(), items)
+    stage = st.builds(
+        lambda s, w, x: {"$type": "C", "start": s, "weight": w, "x": x}, st.integers(0, 4), leaves(), items
+    )
     keys = st.sampled_from([1, 1.0, True, None, "1", "a"])
     pairs = st.lists(st.tuples(keys, items).map(list), max_size=3, unique_by=lambda pair: json.dumps(pair[0]))
     return st.one_of(
@@ -207,7 +209,7 @@ def with_changes(payload: dict[str, Any], changes: list[dict[str, Any]]) -> dict
 def check_recipes(a: Side, b: Side) -> None:
     found = json.loads(json.dumps(diff_json(diff(a, b))))
     equal = Counter(step.key for step in a.steps.values()) == Counter(step.key for step in b.steps.values())
-    assert not (found["causes"] or found["added"] or found["removed"]) is equal
+    assert (found["causes"] or found["added"] or found["removed"]) is not equal
     if equal:
         assert not found["inherited"]
     old_of = {pair["new"]: pair["old"] for pair in found["renamed"]}
