@@ -55,9 +55,9 @@ class Diff:
     Attributes:
         renamed: (old name, new name).
         identical: steps of equal key.
-        rewired: step -> its inputs that lead elsewhere than before, with their places in b, where there are amendments:
-            what reads the amendment instead of the original follows from the amendment and is no change of its own.
-            Put in after the changes, they give the payloads of b.
+        rewired: step -> its inputs that are amended or an amendment, with their places in b: what reads the amendment
+            instead of the original follows from the amendment and is no change of its own. Put in after the changes,
+            they give the payloads of b.
         shares_nothing: both have steps, and none of one is a step of the other.
     """
 
@@ -130,7 +130,7 @@ def diff(a: Side, b: Side) -> Diff:
         renamed=tuple((old, new) for new, old in old_of.items() if old != new),
         identical=sum(a.steps[old].key == b.steps[new].key for new, old in old_of.items()),
         notes=tuple(_notes(a, b, old_of, texts)),
-        rewired=dict(_rewired(a, b, old_of)) if forks_a or forks_b else {},
+        rewired=dict(_rewired(names_a, names_b, old_of)) if forks_a or forks_b else {},
     )
 
 
@@ -159,21 +159,19 @@ def is_text(change: Change) -> bool:
     return change.kind == "code" and not named
 
 
-def _rewired(a: Side, b: Side, old_of: Mapping[str, str]) -> Iterator[tuple[str, tuple[Change, ...]]]:
-    """Inputs that lead elsewhere than before, of the steps on both sides, at their places in the config of b."""
-    names_a, names_b = Names(steps=a.steps), Names(steps=b.steps, old_of=old_of, unmatched="+")
+def _rewired(names_a: Names, names_b: Names, old_of: Mapping[str, str]) -> Iterator[tuple[str, tuple[Change, ...]]]:
+    """Inputs that are an amendment or amended on either side, of changed steps, at their places in the config of b."""
+    amended = {names.name(name, "") for names in (names_a, names_b) for name in names.forks}
     for new, old in old_of.items():
-        before, after = a.steps[old], b.steps[new]
-        if before.key == after.key:
-            continue
-        known = {input_["$input"] for _, input_ in inputs_at(names_a.payload(before).get("config"))}
-        found = tuple(
-            Change(kind="input", path=".".join(map(str, at)), new=input_, at=at)
-            for at, input_ in inputs_at(names_b.payload(after).get("config"))
-            if input_["$input"] not in known
-        )
-        if found:
-            yield new, found
+        step = names_b.steps[new]
+        if names_a.steps[old].key != step.key:
+            found = tuple(
+                Change(kind="input", path=".".join(map(str, at)), new=read, at=at)
+                for at, read in inputs_at(names_b.payload(step).get("config"))
+                if names_b.name(read["reference"]["step"], "") in amended
+            )
+            if found:
+                yield new, found
 
 
 def _upstream(

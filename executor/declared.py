@@ -1,0 +1,29 @@
+"""What a recipe declares, written to stdout for the process that asked: python -m executor.declared RECIPE SCALE [SET]."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+
+from executor.errors import MarinadeError
+from executor.graph import Graph
+from executor.recipe import load
+from executor.side import Side
+
+
+def main(words: Sequence[str]) -> int:
+    """Exit code 0 and a `Side` as JSON, or 1 and the reason on stderr. What the recipe prints goes to stderr."""
+    recipe, scale, *overrides = words
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            experiment = load(recipe).experiment(scale, overrides)
+            report = [experiment.report.step] if experiment.report is not None else []
+            side = Side.of_graph(recipe, Graph.of([*experiment.targets, *report]))
+    except MarinadeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.write(side.to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
