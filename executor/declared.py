@@ -1,4 +1,7 @@
-"""What a recipe declares, written to stdout for the process that asked: python -m executor.declared RECIPE SCALE [SET]."""
+"""What a recipe declares, written to stdout for the process that asked.
+
+python -m executor.declared RECIPE SCALE [PATH=VALUE ...]
+"""
 
 import contextlib
 import sys

@@ -18,6 +18,10 @@ from executor.store import Store
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.changed:
+        from executor.commands import changed
+
+        return changed.execute(args)
     if args.picture:
         from executor.render.picture import check_picture
 

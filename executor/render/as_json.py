@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from executor.acceptance import Acceptance
+from executor.changed import ChangedRecipe
 from executor.compare import Diff
 from executor.estimate import Estimate
 from executor.fields import Change, exact, readable
@@ -115,6 +116,15 @@ def diff_json(diff: Diff) -> dict[str, Any]:
         "rewired": {name: [change_json(change) for change in changes] for name, changes in diff.rewired.items()},
         "shares_nothing": diff.shares_nothing,
     }
+
+
+def changed_json(base: str, head: str, scale: str, found: Sequence[ChangedRecipe]) -> dict[str, Any]:
+    """`head` is empty for the working tree; a recipe that could not be compared has a problem and no diff."""
+    recipes = [
+        {"recipe": one.recipe, "problem": one.problem, "diff": None if one.diff is None else diff_json(one.diff)}
+        for one in found
+    ]
+    return {"base": base, "head": head, "scale": scale, "recipes": recipes}
 
 
 def change_json(change: Change) -> dict[str, Any]:

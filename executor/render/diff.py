@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from executor.changed import ChangedRecipe
 from executor.compare import Cause, Diff, Inherited, Note, is_text
 from executor.fields import Change
 from executor.render.terminal import Terminal
@@ -49,6 +50,23 @@ def diff_text(diff: Diff, terminal: Terminal, *, full: bool = False) -> str:
     if diff.different:
         lines.append(f"{steps_text(diff.identical)} identical")
     return "\n".join([*lines, *show.notes(diff.notes)]).rstrip() + "\n"
+
+
+def changed_text(against: str, found: Sequence[ChangedRecipe], terminal: Terminal, *, full: bool = False) -> str:
+    """Every recipe that changed, one after the other."""
+    if not found:
+        return f"{against}: the steps of no recipe differ\n"
+    show = _Text(terminal, full)
+    parts = [f"{against}: {len(found)} recipe{plural(found)} differ{'s' if len(found) == 1 else ''}"]
+    for one in found:
+        if one.diff is None:
+            lines = [*show.wrap(f"{one.recipe} could not be compared:", 0)]
+            parts.append(
+                "\n".join([*lines, *(part for line in one.problem.splitlines() for part in show.wrap(line, 2))])
+            )
+        else:
+            parts.append(diff_text(one.diff, terminal, full=full).rstrip())
+    return "\n\n".join(parts) + "\n"
 
 
 def nothing_shared(diff: Diff) -> str:
@@ -204,20 +222,3 @@ class _Text:
                 for change in note.changes:
                     lines += self.code(change)
         return ["", *lines] if lines else []
-
-
-def changed_text(against: str, found: Sequence[ChangedRecipe], terminal: Terminal, *, full: bool = False) -> str:
-    """Every recipe that changed, one after the other."""
-    if not found:
-        return f"{against}: the steps of no recipe differ\n"
-    show = _Text(terminal, full)
-    parts = [f"{against}: {len(found)} recipe{plural(found)} differ{'s' if len(found) == 1 else ''}"]
-    for one in found:
-        if one.diff is None:
-            lines = [*show.wrap(f"{one.recipe} could not be compared:", 0)]
-            parts.append(
-                "\n".join([*lines, *(part for line in one.problem.splitlines() for part in show.wrap(line, 2))])
-            )
-        else:
-            parts.append(diff_text(one.diff, terminal, full=full).rstrip())
-    return "\n\n".join(parts) + "\n"

@@ -5,6 +5,7 @@ Invariant: never longer than GitHub takes; what does not fit is left out in whol
 
 from collections.abc import Iterable, Sequence
 
+from executor.changed import ChangedRecipe
 from executor.compare import Cause, Diff, Note, is_text
 from executor.fields import Change
 from executor.render.diff import alike, by_causes, change_words, note_text, nothing_shared, plural, steps_text, what
@@ -47,6 +48,22 @@ def diff_markdown(diff: Diff, *, full: bool = False, room: int = _ROOM) -> str:
     if diff.notes:
         blocks.append("\n".join(_notes(diff.notes)))
     return fitted(blocks, room)
+
+
+def changed_markdown(against: str, found: Sequence[ChangedRecipe], *, full: bool = False) -> str:
+    """One comment on every recipe that changed; the room of a comment is shared among them."""
+    if not found:
+        return f"**Recipes**, {against}: the steps of none differ.\n"
+    verb = "recipe differs" if len(found) == 1 else "recipes differ"
+    room = max(_ROOM // len(found) - 100, 1_000)
+    blocks = [f"**{len(found)} {verb}**, {against}."]
+    for one in found:
+        if one.diff is None:
+            text = one.problem.replace("```", "~~~")[-2_000:]
+            blocks.append(f"### `{one.recipe}`\n\nCould not be compared:\n\n```text\n{text}\n```")
+        else:
+            blocks.append(diff_markdown(one.diff, full=full, room=room).rstrip())
+    return fitted(blocks, _ROOM + 2_000)
 
 
 def fitted(blocks: Sequence[str], room: int) -> str:
