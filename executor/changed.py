@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from executor.compare import Diff, diff
+from executor.declared import UNKNOWN_SCALE
 from executor.errors import MarinadeError, UsageError
 from executor.side import Side
 
@@ -35,7 +36,7 @@ class ChangedRecipe:
 
 
 def changed_recipes(before: Path, after: Path, build: Callable[[Path, str], Side]) -> Iterator[ChangedRecipe]:
-    """The recipes of two checkouts, by name; those with equal keys are left out, one that only one has is all new.
+    """The recipes of two checkouts, by name, that differ or have something to note; one that only one has is all new.
 
     `build(checkout, recipe)` raises MarinadeError where a recipe cannot be built.
     """
@@ -50,7 +51,7 @@ def changed_recipes(before: Path, after: Path, build: Callable[[Path, str], Side
             yield ChangedRecipe(recipe=recipe, diff=None, problem=str(error))
             continue
         found = diff(*sides)
-        if found.different:
+        if found.different or found.notes:
             yield ChangedRecipe(recipe=recipe, diff=found)
 
 
@@ -85,13 +86,20 @@ def repository_of(folder: Path) -> Path:
 
 
 def build_side(checkout: Path, recipe: str, *, scale: str, overrides: Sequence[str] = ()) -> Side:
-    """What a checkout's recipe declares, built by that checkout's own engine.
+    """What a checkout's recipe declares, built by that checkout's own engine; nothing at a scale it does not know.
 
     Raises MarinadeError with what that process said where it cannot be built.
     """
+    if not (checkout / "executor" / "declared.py").is_file():
+        raise MarinadeError(
+            f"{recipe}: the engine of this revision cannot hand its steps over (it has no executor/declared.py); "
+            "compare with a later revision"
+        )
     command = [sys.executable, "-m", "executor.declared", recipe, scale, *overrides]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    if done.returncode == UNKNOWN_SCALE:
+        return Side(label=recipe, steps={})
     if done.returncode:
         raise MarinadeError(f"{recipe} cannot be built: {done.stderr.strip()[-1500:]}")
     return Side.from_json(done.stdout)

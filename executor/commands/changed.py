@@ -18,7 +18,7 @@ def execute(args: argparse.Namespace) -> int:
         after = stack.enter_context(files_of(repository, args.b)) if args.b else repository
         found = list(changed_recipes(before, after, build))
     print(_shown(args, found), end="")
-    return 1 if found else 0
+    return 1 if any(one.diff is None or one.diff.different for one in found) else 0
 
 
 def _shown(args: argparse.Namespace, found: list[ChangedRecipe]) -> str:

@@ -57,7 +57,8 @@ def changed_text(against: str, found: Sequence[ChangedRecipe], terminal: Termina
     if not found:
         return f"{against}: the steps of no recipe differ\n"
     show = _Text(terminal, full)
-    parts = [f"{against}: {len(found)} recipe{plural(found)} differ{'s' if len(found) == 1 else ''}"]
+    differ = sum(one.diff is None or one.diff.different for one in found)
+    parts = ["\n".join(show.wrap(f"{against}: {differ} of the {len(found)} below differ", 0))]
     for one in found:
         if one.diff is None:
             lines = [*show.wrap(f"{one.recipe} could not be compared:", 0)]

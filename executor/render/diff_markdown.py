@@ -54,9 +54,10 @@ def changed_markdown(against: str, found: Sequence[ChangedRecipe], *, full: bool
     """One comment on every recipe that changed; the room of a comment is shared among them."""
     if not found:
         return f"**Recipes**, {against}: the steps of none differ.\n"
-    verb = "recipe differs" if len(found) == 1 else "recipes differ"
+    differ = sum(one.diff is None or one.diff.different for one in found)
+    verb = "recipe differs" if differ == 1 else "recipes differ"
     room = max(_ROOM // len(found) - 100, 1_000)
-    blocks = [f"**{len(found)} {verb}**, {against}."]
+    blocks = [f"**{differ} {verb}**, {against}."]
     for one in found:
         if one.diff is None:
             text = one.problem.replace("```", "~~~")[-2_000:]

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from executor import Experiment, Step, adopt
 from library.steps import CountConfig, TrainConfig, count, train
+
+from executor import Experiment, Step, adopt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

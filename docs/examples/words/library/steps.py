@@ -4,8 +4,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from executor import Input, execution, resolved
 from library.reading import lines_of
+
+from executor import Input, execution, resolved
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
