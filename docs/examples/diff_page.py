@@ -22,9 +22,13 @@ _BLOCK = re.compile(r"(?:<!-- before: (.*?) -->\n)?```console\n\$ marinade (.*?)
 
 
 def main() -> None:
+    PAGE.write_text(remade(PAGE.read_text()))
+
+
+def remade(text: str) -> str:
+    """The page with every output put in anew."""
     with tempfile.TemporaryDirectory(prefix="diff-page-") as folder:
-        made = _BLOCK.sub(lambda found: _remade(found, Path(folder)), PAGE.read_text())
-    PAGE.write_text(made)
+        return _BLOCK.sub(lambda found: _remade(found, Path(folder)), text)
 
 
 def _remade(found: re.Match[str], folder: Path) -> str:
@@ -55,7 +59,7 @@ def _marinade(words: str, folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(f"marinade {words}: {done.stderr}")
-    return re.sub(r"run \d{8}T\w+-", "run …-", done.stdout)
+    return re.sub(r"run \d{8}T\w+-", "run …-", done.stdout.replace(str(folder), "…"))
 
 
 if __name__ == "__main__":

@@ -169,13 +169,15 @@ class _Text:
         return lines
 
     def _column(self, changes: Iterable[Change]) -> int:
-        """Width of the paths: of all where every value fits beside the longest, else of the shorter ones."""
-        values = [change for change in changes if not is_text(change)]
-        longest = max((len(what(change)) for change in values), default=0)
-        room = self.terminal.width - 4 - longest - 2
-        if all(len(change_words(change, 28)) <= room for change in values):
-            return longest
-        return max((len(what(change)) for change in values if len(what(change)) <= 36), default=0)
+        """Width of the paths that leaves the most values beside theirs: of the longest, or of the shorter ones."""
+        sizes = [(len(what(change)), len(change_words(change, 28))) for change in changes if not is_text(change)]
+        longest = max((path for path, _ in sizes), default=0)
+        shorter = max((path for path, _ in sizes if path <= 36), default=0)
+
+        def below(column: int) -> int:
+            return sum(path > column or 4 + column + 2 + value > self.terminal.width for path, value in sizes)
+
+        return min(longest, shorter, key=below)
 
     def value(self, change: Change, width: int) -> list[str]:
         named = what(change)
