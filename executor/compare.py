@@ -41,10 +41,11 @@ class Inherited:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Note:
-    """What differs in a step without changing its key: `execution` fields, `pinned` code that drifted."""
+    """What is no difference of keys: `execution` fields, `pinned` code that drifted; and of a step that differs, that
+    its key was `accepted` for the artifact there is, so that it does not run again."""
 
     step: str
-    kind: Literal["execution", "pinned"]
+    kind: Literal["execution", "pinned", "accepted"]
     changes: tuple[Change, ...]
 
 

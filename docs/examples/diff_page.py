@@ -4,12 +4,13 @@
 
 A block of the page that begins with `$ marinade` is run again and its output put in; the flagship's pairs as they
 stand here, the small project (docs/examples/words) in a copy in a temporary folder. A comment before a block,
-`<!-- before: ... -->`, says what happens first: `run` runs the recipe, `edit FILE: OLD => NEW` edits the copy,
+`<!-- before: ... -->`, says what happens first: `run` runs the recipe, `accept ...` is that command, `edit FILE: OLD => NEW` edits the copy,
 `fresh` takes a new copy and a new store.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,8 @@ def _remade(found: re.Match[str], folder: Path) -> str:
             shutil.copytree(ROOT / "docs" / "examples" / "words", project)
         elif action == "run":
             _marinade("run recipe.py --inline", project)
+        elif action.startswith("accept "):
+            _marinade(action, project)
         else:
             file, _, change = action.removeprefix("edit ").partition(": ")
             old, _, new = change.partition(" => ")
@@ -55,7 +58,7 @@ def _marinade(words: str, folder: Path) -> str:
     code = "import sys; from executor.cli import main; sys.exit(main())"
     store = Path(tempfile.gettempdir()) / "none" if folder == ROOT else folder / "store"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MARINADE_PREFIX": str(store)}
-    command = [sys.executable, "-c", code, *words.split()]
+    command = [sys.executable, "-c", code, *shlex.split(words)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(f"marinade {words}: {done.stderr}")

@@ -1,16 +1,18 @@
 """`marinade diff`: two recipes, artifacts or records, or a recipe and its last run; causes first."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from executor.commands.beside import Beside, beside
 from executor.commands.finding import find_record, is_recipe
 from executor.commands.opening import open_recipe
-from executor.compare import diff
+from executor.compare import Diff, Note, diff
 from executor.errors import StoreError, UsageError
+from executor.fields import Change
 from executor.record import Record
 from executor.render.terminal import Terminal
 from executor.side import Side
@@ -28,6 +30,8 @@ def execute(args: argparse.Namespace) -> int:
         check_picture(args.picture)
     a, b = _sides(args)
     found = diff(a, b)
+    if args.b is None:
+        found = dataclasses.replace(found, notes=(*found.notes, *_accepted(args, found, b)))
     more = beside(args, found, a, b)
     if args.picture:
         _draw(args.picture, more)
@@ -101,6 +105,21 @@ def _last_run(args: argparse.Namespace, typed: str) -> Side:
             f"marinade run {typed} runs it, marinade diff {typed} OTHER compares it with something else"
         )
     return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps, _source_of(opened.store))
+
+
+def _accepted(args: argparse.Namespace, found: Diff, side: Side) -> Iterator[Note]:
+    """The changed steps of a recipe whose new key was accepted for an artifact of before, with the reason given."""
+    store = open_recipe(args, args.a).store
+    keys = {
+        side.steps[step.step].key: step.step for step in (*found.causes, *found.inherited) if step.step in side.steps
+    }
+    entries = store.index.lookup("recipe", keys)
+    places = {key: (entry.address, entry.content_key) for key, entry in entries.items()}
+    acceptances = store.acceptances(places.values())
+    for key, place in places.items():
+        if place in acceptances:
+            reason = Change(kind="config", path="reason", new=acceptances[place].reason)
+            yield Note(step=keys[key], kind="accepted", changes=(reason,))
 
 
 def _source_of(store: Store) -> Callable[[str], Mapping[str, str]]:

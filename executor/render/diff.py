@@ -83,6 +83,8 @@ def note_text(note: Note, width: int = 60) -> str:
     if note.kind == "pinned":
         names = ", ".join(change.path for change in note.changes)
         return f"{note.step}: pinned code drifted, nothing reruns: {names}"
+    if note.kind == "accepted":
+        return f"{note.step}: its key was accepted, it does not run again: {note.changes[0].new}"
     fields = ", ".join(f"{change.path} {change_words(change, width)}" for change in note.changes)
     return f"{note.step}: {fields} (execution only, in no key)"
 
