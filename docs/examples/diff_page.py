@@ -4,7 +4,8 @@
 
 A block of the page that begins with `$ marinade` is run again and its output put in; the flagship's pairs as they
 stand here, the small project (docs/examples/words) in a copy in a temporary folder. A comment before a block,
-`<!-- before: ... -->`, says what happens first: `run` runs the recipe, `accept ...` is that command, `edit FILE: OLD => NEW` edits the copy,
+`<!-- before: ... -->`, says what happens first: `run` runs the recipe, `accept ...` is that command,
+`edit FILE: OLD => NEW` edits the copy,
 `fresh` takes a new copy and a new store.
 """
 

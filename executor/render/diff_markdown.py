@@ -51,12 +51,12 @@ def diff_markdown(diff: Diff, *, full: bool = False, room: int = _ROOM) -> str:
 
 
 def changed_markdown(against: str, found: Sequence[ChangedRecipe], *, full: bool = False) -> str:
-    """One comment on every recipe that changed; the room of a comment is shared among them."""
+    """Every recipe that changed, in half the room of a comment, as two scales stand in one; the recipes share it."""
     if not found:
         return f"**Recipes**, {against}: the steps of none differ.\n"
     differ = sum(one.diff is None or one.diff.different for one in found)
     verb = "recipe differs" if differ == 1 else "recipes differ"
-    room = max(_ROOM // len(found) - 100, 1_000)
+    room = max(_ROOM // 2 // len(found) - 100, 1_000)
     blocks = [f"**{differ} {verb}**, {against}."]
     for one in found:
         if one.diff is None:
@@ -64,7 +64,7 @@ def changed_markdown(against: str, found: Sequence[ChangedRecipe], *, full: bool
             blocks.append(f"### `{one.recipe}`\n\nCould not be compared:\n\n```text\n{text}\n```")
         else:
             blocks.append(diff_markdown(one.diff, full=full, room=room).rstrip())
-    return fitted(blocks, _ROOM + 2_000)
+    return fitted(blocks, _ROOM // 2 + 1_000)
 
 
 def fitted(blocks: Sequence[str], room: int) -> str:

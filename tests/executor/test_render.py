@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from executor.changed import ChangedRecipe
 from executor.code_diff import code_diff
 from executor.compare import Cause, Diff, Inherited, Note
 from executor.estimate import Estimate, StepEstimate
@@ -18,7 +19,7 @@ from executor.plan import Plan, PlannedStep, Reason
 from executor.record import InputRecord, Record
 from executor.render import as_json
 from executor.render.diff import diff_text
-from executor.render.diff_markdown import diff_markdown
+from executor.render.diff_markdown import changed_markdown, diff_markdown
 from executor.render.estimate import estimate_text
 from executor.render.lineage import lineage_text, why_text
 from executor.render.plan import plan_text
@@ -220,6 +221,15 @@ def test_markdown_fits_into_a_comment() -> None:
     assert 40_000 < len(text) < 65_536 and "do not fit into a comment" in text
     assert text.count("<details>") == text.count("</details>")
     assert len(diff_markdown(dataclasses.replace(DIFF, a="z" * 100_000))) < 65_536
+
+
+def test_two_scales_of_many_recipes_fit_into_a_comment() -> None:
+    long = dataclasses.replace(DIFF, added=tuple(f"step-{number}-{'x' * 60}" for number in range(3000)))
+    for count in (1, 7, 90):
+        found = [ChangedRecipe(recipe=f"recipes/r{n}.py", diff=long) for n in range(count)]
+        found.append(ChangedRecipe(recipe="recipes/bad.py", diff=None, problem="no good " * 5000))
+        text = changed_markdown("main against HEAD", found, full=True)
+        assert len(text) < 32_000 and text.count("<details>") == text.count("</details>")
 
 
 def test_diff_json_has_the_promised_shape() -> None:
