@@ -50,12 +50,18 @@ class Run:
     cpu_seconds: float
     wall_seconds: float
     output: str
+    peak_mib: float = 0.0
 
 
 def measure(
-    command: Sequence[str], *, folder: Path, environment: Mapping[str, str], limit_seconds: float = 900.0
+    command: Sequence[str],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    limit_seconds: float = 900.0,
+    expected: int = 0,
 ) -> Run:
-    """Run a command to its end. Raises MeasuringFailed when it fails or takes longer than the limit."""
+    """Run a command to its end. Raises MeasuringFailed when it ends otherwise than `expected` or takes too long."""
     given = {**os.environ, **environment}
     given.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling every module again is not what users wait for
     with tempfile.TemporaryFile() as output:
@@ -71,10 +77,15 @@ def measure(
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read().decode(errors="replace")
-    if process.returncode != 0:
+    if process.returncode != expected:
         why = f"took longer than {limit_seconds:.0f} s" if wall_seconds >= limit_seconds else "failed"
         raise MeasuringFailed(f"{' '.join(command)} {why} (exit code {process.returncode}):\n{text[-2000:]}")
-    return Run(cpu_seconds=usage.ru_utime + usage.ru_stime, wall_seconds=wall_seconds, output=text)
+    return Run(
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        wall_seconds=wall_seconds,
+        output=text,
+        peak_mib=usage.ru_maxrss / 1024,
+    )
 
 
 def least(runs: Sequence[Run]) -> Run:

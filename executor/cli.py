@@ -139,6 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("b", metavar="B", nargs="?", help="the same; without it A is compared with its last run")
     _recipe_flags(diff)
     diff.add_argument("--markdown", action="store_true", help="for a pull request")
+    diff.add_argument("--changed", action="store_true", help="A [B] are git revisions: every recipe that differs")
+    diff.add_argument("--full", action="store_true", help="cut no value, list or code")
     diff.add_argument("--metrics", **_several("metrics of these steps side by side, where both sides have run"))
     diff.add_argument("--picture", default="", metavar="FILE", help="draw two runs' metrics (svg, png, pdf)")
 

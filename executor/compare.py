@@ -16,8 +16,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from executor.fields import Change, field_changes
-from executor.matching import amendments, match, own_changes
+from executor.code_diff import CodeDiff, code_diff
+from executor.fields import Change, field_changes, inputs_at
+from executor.matching import amendments, match, own_changes, share_nothing
 from executor.side import Names, Side, SideStep, input_names, inputs_first
 
 
@@ -40,16 +41,26 @@ class Inherited:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Note:
-    """What differs in a step without changing its key: `execution` fields, `pinned` code that drifted."""
+    """What is no difference of keys: `execution` fields, `pinned` code that drifted; and of a step that differs, that
+    its key was `accepted` for the artifact there is, so that it does not run again."""
 
     step: str
-    kind: Literal["execution", "pinned"]
+    kind: Literal["execution", "pinned", "accepted"]
     changes: tuple[Change, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Diff:
-    """What differs between two sides; `renamed` holds (old name, new name), `identical` counts steps of equal key."""
+    """What differs between two sides.
+
+    Attributes:
+        renamed: (old name, new name).
+        identical: steps of equal key.
+        rewired: step -> its inputs that are amended or an amendment, with their places in b: what reads the amendment
+            instead of the original follows from the amendment and is no change of its own. Put in after the changes,
+            they give the payloads of b.
+        shares_nothing: both have steps, and none of one is a step of the other.
+    """
 
     a: str
     b: str
@@ -60,6 +71,8 @@ class Diff:
     renamed: tuple[tuple[str, str], ...] = ()
     identical: int = 0
     notes: tuple[Note, ...] = ()
+    rewired: Mapping[str, tuple[Change, ...]] = dataclasses.field(default_factory=dict)
+    shares_nothing: bool = False
 
     @property
     def different(self) -> bool:
@@ -69,17 +82,21 @@ class Diff:
 def diff(a: Side, b: Side) -> Diff:
     """Diff of `b` against `a`."""
     old_of = match(a.steps, b.steps)
+    if share_nothing(a.steps, b.steps, old_of):
+        return Diff(a=a.label, b=b.label, added=tuple(b.steps), removed=tuple(a.steps), shares_nothing=True)
     matched = set(old_of.values())
     forks_a, forks_b = amendments(a.steps, matched), amendments(b.steps, old_of.keys())
     names_a = Names(steps=a.steps, forks=forks_a, old_of={name: name for name in matched}, unmatched="-")
     names_b = Names(steps=b.steps, forks=forks_b, old_of=old_of, unmatched="+")
 
+    texts = _Texts()
     causes: dict[str, Cause] = {}
     inherited: list[Inherited] = []
     upstream: dict[str, tuple[str, ...]] = {}  # changed step -> the causes in it and above it
     for name, original in forks_a.items():
         raw = Names(steps=a.steps)
-        found = own_changes(a.steps[name], a.steps[original], raw, raw)
+        fork, amended = a.steps[name], a.steps[original]
+        found = texts.added_to(own_changes(fork, amended, raw, raw), fork, amended)
         causes[name] = Cause(step=name, changes=found, amends=original)
         upstream[name] = (name,)
     for name in inputs_first(b.steps):
@@ -87,7 +104,8 @@ def diff(a: Side, b: Side) -> Diff:
         if name in forks_b:
             raw = Names(steps=b.steps)
             original = b.steps[forks_b[name]]
-            causes[name] = Cause(step=name, changes=own_changes(original, step, raw, raw), amends=forks_b[name])
+            found = texts.added_to(own_changes(original, step, raw, raw), original, step)
+            causes[name] = Cause(step=name, changes=found, amends=forks_b[name])
             upstream[name] = (*_upstream(original, step, forks_a, upstream), name)
         elif name in old_of and a.steps[old_of[name]].key != step.key:
             before = a.steps[old_of[name]]
@@ -97,7 +115,7 @@ def diff(a: Side, b: Side) -> Diff:
                 # The same words under another hash: one side was written under other identity rules.
                 found = (Change(kind="code", path="identity rules", old=before.key, new=step.key),)
             if found:
-                causes[name] = Cause(step=name, changes=found)
+                causes[name] = Cause(step=name, changes=texts.added_to(found, before, step))
                 upstream[name] = (*sources, name)
             else:
                 inherited.append(Inherited(step=name, causes=sources))
@@ -112,8 +130,49 @@ def diff(a: Side, b: Side) -> Diff:
         removed=tuple(name for name in a.steps if name not in matched and name not in forks_a),
         renamed=tuple((old, new) for new, old in old_of.items() if old != new),
         identical=sum(a.steps[old].key == b.steps[new].key for new, old in old_of.items()),
-        notes=tuple(_notes(a, b, old_of)),
+        notes=tuple(_notes(a, b, old_of, texts)),
+        rewired=dict(_rewired(names_a, names_b, old_of)) if forks_a or forks_b else {},
     )
+
+
+class _Texts:
+    """Text diffs of changed code, each made once however many steps reach it."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], CodeDiff] = {}
+
+    def added_to(self, changes: tuple[Change, ...], before: SideStep, after: SideStep) -> tuple[Change, ...]:
+        return tuple(
+            dataclasses.replace(change, code=self._diff(change, before, after)) if is_text(change) else change
+            for change in changes
+        )
+
+    def _diff(self, change: Change, before: SideStep, after: SideStep) -> CodeDiff:
+        key = (change.path, change.old, change.new, before.source is None, after.source is None)
+        if key not in self._made:
+            self._made[key] = code_diff(before.source, after.source, change.path)
+        return self._made[key]
+
+
+def is_text(change: Change) -> bool:
+    """Whether a change is one of code that has a text: a fingerprint is all that its values say."""
+    named = change.path in ("function", "version", "identity rules") or change.path.startswith("packages.")
+    return change.kind == "code" and not named
+
+
+def _rewired(names_a: Names, names_b: Names, old_of: Mapping[str, str]) -> Iterator[tuple[str, tuple[Change, ...]]]:
+    """Inputs that are an amendment or amended on either side, of changed steps, at their places in the config of b."""
+    amended = {names.name(name, "") for names in (names_a, names_b) for name in names.forks}
+    for new, old in old_of.items():
+        step = names_b.steps[new]
+        if names_a.steps[old].key != step.key:
+            found = tuple(
+                Change(kind="input", path=".".join(map(str, at)), new=read, at=at)
+                for at, read in inputs_at(names_b.payload(step).get("config"))
+                if names_b.name(read["reference"]["step"], "") in amended
+            )
+            if found:
+                yield new, found
 
 
 def _upstream(
@@ -127,7 +186,7 @@ def _upstream(
     return tuple(found)
 
 
-def _notes(a: Side, b: Side, old_of: Mapping[str, str]) -> Iterator[Note]:
+def _notes(a: Side, b: Side, old_of: Mapping[str, str], texts: _Texts) -> Iterator[Note]:
     for new, old in old_of.items():
         before, after = a.steps[old], b.steps[new]
         if before.execution_only is not None and after.execution_only is not None:
@@ -135,10 +194,13 @@ def _notes(a: Side, b: Side, old_of: Mapping[str, str]) -> Iterator[Note]:
             if found:
                 yield Note(step=new, kind="execution", changes=found)
         if before.pinned is not None and after.pinned is not None:
+            changed = [
+                n for n in sorted({*before.pinned, *after.pinned}) if before.pinned.get(n) != after.pinned.get(n)
+            ]
             drifted = tuple(
                 Change(kind="code", path=name, old=before.pinned.get(name), new=after.pinned.get(name))
-                for name in sorted({*before.pinned, *after.pinned})
-                if before.pinned.get(name) != after.pinned.get(name)
+                for name in changed
             )
+            drifted = texts.added_to(drifted, before, after)
             if drifted:
                 yield Note(step=new, kind="pinned", changes=drifted)

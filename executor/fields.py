@@ -2,11 +2,11 @@
 
     {"mixture": {"weights": {"code": 0.2}}}  against  {"mixture": {"weights": {"code": 0.3, "math": 0.1}}}
         mixture.weights.code  0.2 -> 0.3
-        mixture.weights.math  None -> 0.1
+        mixture.weights.math  added, 0.1
 
-Dicts are compared by key; lists of things that each have a name, by name; other lists of one length by position, of
-different lengths around the items that are equal.
-Invariant: no changes if and only if the two are the same JSON text (1, 1.0 and true differ).
+Dicts are compared by key, items of lists, tuples and sets as executor.items says.
+Invariants: no changes if and only if the two are the same JSON text (1, 1.0 and true differ); the changes, applied to
+the old value by `op`, `at` and `to`, give the new one.
 """
 
 import dataclasses
@@ -14,8 +14,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-_ABSENT = object()
-_NAMES = ("name", "domain", "id")
+from executor.code_diff import CodeDiff
+from executor.items import align
+
+_LISTS = ("$tuple", "$set")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,18 +26,56 @@ class Change:
 
     Attributes:
         path: dotted config path, or the function for code; list items under their name or their position.
-        old, new: canonical JSON (text for inputs), None where there is nothing.
+        old, new: canonical JSON (`{"$input": ...}` for inputs), None where there is nothing; of a moved item, its
+            positions.
+        op: what happened. A changed value may be null on either side; an added or removed one is not there.
+        at: the path as its parts, from the config as it was: fields, keys as JSON text, positions. The position of an
+            added item is that in the new list.
+        to: position of a moved item in the new list.
+        code: of changed code, how its text differs; None where no one asked or it is config.
     """
 
     kind: Literal["config", "code", "input"]
     path: str
     old: Any = None
     new: Any = None
+    op: Literal["changed", "added", "removed", "moved"] = "changed"
+    at: tuple[str | int, ...] = ()
+    to: int | None = None
+    code: CodeDiff | None = None
 
 
 def field_changes(old: Any, new: Any, path: str = "") -> tuple[Change, ...]:
     """All differences between two canonical values; an input in them is `{"$input": text}` (executor.side)."""
-    return tuple(_walk(old, new, path))
+    return tuple(_walk(old, new, path, ()))
+
+
+def exact(value: Any) -> Any:
+    """A value of a `Change` as canonical JSON, inputs as `{"$input": {"step", "part", "at"}}`."""
+    if isinstance(value, dict):
+        if "$input" in value:
+            return {"$input": value.get("reference", value["$input"])}
+        return {name: exact(item) for name, item in value.items()}
+    return [exact(item) for item in value] if isinstance(value, list) else value
+
+
+def inputs_at(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Every input in a config with its place, written as in `Change.at`."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from inputs_at(item, (*at, number))
+    elif isinstance(value, dict):
+        mark = _mark(value)
+        if "$input" in value:
+            yield at, value
+        elif mark in (*_LISTS, "$partial"):
+            yield from inputs_at(value[mark], at)
+        elif mark == "$dict":
+            for key, item in value[mark]:
+                yield from inputs_at(item, (*at, _text(key)))
+        else:
+            for name, item in value.items():
+                yield from inputs_at(item, (*at, name))
 
 
 def readable(value: Any) -> Any:
@@ -66,26 +106,68 @@ def _input(reference: Any) -> str:
     return f"{text}/{reference['part']}" if reference.get("part") else text
 
 
-def _walk(old: Any, new: Any, path: str) -> Iterator[Change]:
+_Place = tuple[str | int, ...]
+
+
+def _walk(old: Any, new: Any, path: str, at: _Place) -> Iterator[Change]:
     if _same(old, new):
         return
     if _is_input(old) or _is_input(new):
-        yield Change(kind="input", path=path, old=_shown(old), new=_shown(new))
-        return
-    children = _named_children(old, new)
-    if children is None:
-        yield Change(kind="config", path=path, old=_shown(old), new=_shown(new))
-        return
-    old_items, new_items = children
-    for name in {**old_items, **new_items}:
-        before, after = old_items.get(name, _ABSENT), new_items.get(name, _ABSENT)
-        at = f"{path}.{name}" if path else name
-        if before is _ABSENT or after is _ABSENT:
-            # A field that is absent and one that is null are different texts: both must show.
-            kind = "input" if _is_input(before) or _is_input(after) else "config"
-            yield Change(kind=kind, path=at, old=_shown(before), new=_shown(after))
+        yield Change(kind="input", path=path, old=old, new=new, at=at)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _walk_items(old, new, path, at)
+    elif not isinstance(old, dict) or not isinstance(new, dict) or _mark(old) != _mark(new):
+        yield Change(kind="config", path=path, old=old, new=new, at=at)
+    elif (mark := _mark(old)) in _LISTS:
+        yield from _walk_items(old[mark], new[mark], path, at)
+    elif mark == "$partial":
+        yield from _walk_fields(old[mark], new[mark], path, at)
+    elif mark == "$dict":
+        items_old, items_new = ({_text(key): item for key, item in value[mark]} for value in (old, new))
+        names = {_text(key): _key(key) for key, _ in (*old[mark], *new[mark])}
+        if items_old.keys() == items_new.keys() and list(items_old) != list(items_new):
+            yield Change(kind="config", path=path, old=old, new=new, at=at)  # not as this engine writes them
         else:
-            yield from _walk(before, after, at)
+            yield from _walk_fields(items_old, items_new, path, at, names)
+    elif mark.startswith("$"):
+        yield Change(kind="config", path=path, old=old, new=new, at=at)
+    else:
+        yield from _walk_fields(old, new, path, at)
+
+
+def _walk_fields(
+    old: Mapping[str, Any], new: Mapping[str, Any], path: str, at: _Place, names: Mapping[str, str] | None = None
+) -> Iterator[Change]:
+    for name in {**old, **new}:
+        shown = names[name] if names else name
+        below = f"{path}.{shown}" if path else shown
+        if name in old and name in new:
+            yield from _walk(old[name], new[name], below, (*at, name))
+        elif name in old:
+            yield Change(kind=_kind(old[name]), path=below, old=old[name], op="removed", at=(*at, name))
+        else:
+            yield Change(kind=_kind(new[name]), path=below, new=new[name], op="added", at=(*at, name))
+
+
+def _walk_items(old: list[Any], new: list[Any], path: str, at: _Place) -> Iterator[Change]:
+    for item in align(old, new):
+        below = (path + item.label).removeprefix(".")
+        if item.old is None:
+            assert item.new is not None
+            value = new[item.new]
+            yield Change(kind=_kind(value), path=below, new=value, op="added", at=(*at, item.new))
+        elif item.new is None:
+            value = old[item.old]
+            yield Change(kind=_kind(value), path=below, old=value, op="removed", at=(*at, item.old))
+        else:
+            here = (*at, item.old)
+            if item.is_moved:
+                yield Change(kind="config", path=below, old=item.old, new=item.new, op="moved", at=here, to=item.new)
+            yield from _walk(old[item.old], new[item.new], below, here)
+
+
+def _kind(value: Any) -> Literal["config", "input"]:
+    return "input" if _is_input(value) else "config"
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -106,35 +188,11 @@ def _is_input(value: Any) -> bool:
     return isinstance(value, dict) and "$input" in value
 
 
-def _shown(value: Any) -> Any:
-    if value is _ABSENT:
-        return None
-    return readable(value) if _is_input(value) else value
-
-
-def _mark(value: Any) -> str:
+def _mark(value: dict[str, Any]) -> str:
     """What kind of container this is; two of different kinds are compared as wholes."""
-    if isinstance(value, list):
-        return "[]"
     if "$type" in value:
-        return value["$type"]
+        return "type " + str(value["$type"])
     return next((name for name in value if name.startswith("$")), "{}")
-
-
-def _named_children(old: Any, new: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The children of two containers under one naming; None where the two are compared as wholes."""
-    if not isinstance(old, dict | list) or type(old) is not type(new) or _mark(old) != _mark(new):
-        return None
-    mark = _mark(old)
-    if isinstance(old, list):
-        return _aligned(old, new)
-    if mark == "$tuple":
-        return _aligned(old["$tuple"], new["$tuple"])
-    if mark == "$dict":
-        return tuple({_key(key): item for key, item in value["$dict"]} for value in (old, new))  # type: ignore[return-value]
-    if mark.startswith("$"):
-        return None
-    return tuple({n: item for n, item in value.items() if n != "$type"} for value in (old, new))  # type: ignore[return-value]
 
 
 def _key(key: Any) -> str:
@@ -142,30 +200,3 @@ def _key(key: Any) -> str:
     if isinstance(key, dict):
         return key["$enum"] if set(key) == {"$enum"} else _text(key)
     return _text(key)
-
-
-def _aligned(old: list[Any], new: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The items of two lists under one naming: by their own names, else by position around equal ends."""
-    for field in _NAMES:
-        old_names, new_names = _item_names(old, field), _item_names(new, field)
-        if (
-            old_names
-            and new_names
-            and [n for n in old_names if n in new_names] == [n for n in new_names if n in old_names]
-        ):
-            return dict(zip(old_names, old, strict=True)), dict(zip(new_names, new, strict=True))
-    if len(old) == len(new):
-        return {str(i): item for i, item in enumerate(old)}, {str(i): item for i, item in enumerate(new)}
-    shorter = min(len(old), len(new))
-    front = next((i for i in range(shorter) if not _same(old[i], new[i])), shorter)
-    back = next((i for i in range(shorter - front) if not _same(old[-1 - i], new[-1 - i])), shorter - front)
-    middle_old, middle_new = old[front : len(old) - back], new[front : len(new) - back]
-    return (
-        {str(front + i): item for i, item in enumerate(middle_old)},
-        {str(front + i): item for i, item in enumerate(middle_new)},
-    )
-
-
-def _item_names(items: list[Any], field: str) -> list[str] | None:
-    names = [name for item in items if isinstance(item, dict) and isinstance(name := item.get(field), str)]
-    return names if len(set(names)) == len(items) else None

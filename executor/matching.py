@@ -97,6 +97,20 @@ def own_changes(old: SideStep, new: SideStep, names_old: Names, names_new: Names
     found += field_changes(before.get("config"), after.get("config"))
     code_before, code_after = code_of(before), code_of(after)
     for name in sorted({*code_before, *code_after}):
-        if code_before.get(name) != code_after.get(name):
-            found.append(Change(kind="code", path=name, old=code_before.get(name), new=code_after.get(name)))
+        was, now = code_before.get(name), code_after.get(name)
+        if was != now:
+            op = "added" if was is None else "removed" if now is None else "changed"
+            found.append(Change(kind="code", path=name, old=was, new=now, op=op))
     return tuple(found)
+
+
+def share_nothing(a: Mapping[str, SideStep], b: Mapping[str, SideStep], old_of: Mapping[str, str]) -> bool:
+    """True where names are all that matched: no two steps have a key, a function or a config in common."""
+    if not a or not b:
+        return False
+    return not any(
+        before.key == after.key
+        or before.payload.get("function") == after.payload.get("function")
+        or payload_text(before.payload.get("config")) == payload_text(after.payload.get("config"))
+        for before, after in ((a[old], b[new]) for new, old in old_of.items())
+    )

@@ -9,6 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from executor.items import comparable
+from executor.source_text import KeptTexts, UnitTexts
+
 if TYPE_CHECKING:
     from executor.graph import Graph
     from executor.record import Record
@@ -23,6 +26,9 @@ class SideStep:
         amends: name of the step that this one amends, empty for none.
         pinned: fingerprints of the reachable code that does not enter the key, None where they were not kept.
         execution_only: dotted path -> value of the fields that do not enter the key, None where they were not kept.
+        source: qualified name -> text of the code that the step reaches, read when asked for; None where not kept.
+        numbers: what the step's config offered (executor.estimate), None where not kept.
+        address: of the artifact, empty where there is none.
     """
 
     key: str
@@ -57,6 +63,7 @@ class Side:
                     amends=step.amends.name if step.amends else "",
                     pinned=graph.code[name].fingerprints if step.code == "pin" else None,
                     execution_only=graph.execution_only[name],
+                    source=UnitTexts(graph.code[name].places),
                     numbers=numbers[name],
                 )
                 for name, step in graph.steps.items()
@@ -64,8 +71,13 @@ class Side:
         )
 
     @classmethod
-    def of_run(cls, label: str, steps: Mapping[str, Mapping[str, Any]]) -> "Side":
-        """A run, from the `steps` of its `.runs` entry."""
+    def of_run(
+        cls,
+        label: str,
+        steps: Mapping[str, Mapping[str, Any]],
+        source: Callable[[str], Mapping[str, str]] | None = None,
+    ) -> "Side":
+        """A run, from the `steps` of its `.runs` entry; `source(address)` reads the code kept with an artifact."""
         return cls(
             label=label,
             steps={
@@ -75,6 +87,7 @@ class Side:
                     amends=step.get("amends", ""),
                     pinned=step.get("pinned"),
                     execution_only=step.get("execution_only"),
+                    source=_kept(source, step.get("address", "")),
                     numbers=step.get("numbers"),
                     address=step.get("address", ""),
                 )
@@ -94,11 +107,38 @@ class Side:
                     amends=record.amends,
                     pinned=None if record.payload.get("code") else record.code,
                     execution_only=record.execution_only,
+                    source=record.source or None,
                     address=record.address,
                 )
                 for name, record in records.items()
             },
         )
+
+    def to_json(self) -> str:
+        """The whole side as text, for another process; every source text is written once."""
+        texts: dict[str, int] = {}
+        steps = {}
+        for name, step in self.steps.items():
+            fields = {field.name: getattr(step, field.name) for field in dataclasses.fields(step)}
+            if step.source is not None:
+                fields["source"] = {unit: texts.setdefault(text, len(texts)) for unit, text in step.source.items()}
+            steps[name] = fields
+        return json.dumps({"label": self.label, "texts": list(texts), "steps": steps})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Side":
+        """What `to_json` wrote."""
+        data = json.loads(text)
+        steps = {}
+        for name, fields in data["steps"].items():
+            if fields["source"] is not None:
+                fields["source"] = {unit: data["texts"][number] for unit, number in fields["source"].items()}
+            steps[name] = SideStep(**fields)
+        return cls(label=data["label"], steps=steps)
+
+
+def _kept(source: Callable[[str], Mapping[str, str]] | None, address: str) -> Mapping[str, str] | None:
+    return None if source is None or not address else KeptTexts(lambda: source(address))
 
 
 def input_text(reference: Mapping[str, Any]) -> str:
@@ -142,7 +182,7 @@ def inputs_first(steps: Mapping[str, SideStep]) -> list[str]:
 
 
 def with_input_names(value: Any, name: Callable[[str, str], str]) -> Any:
-    """Replace each input reference by `{"$input": text to compare, "shown": text for people}`.
+    """Replace each input reference by `{"$input": text to compare, "shown": text for people, "reference": itself}`.
 
     `name(step, key)` gives the step's name for the comparison.
     """
@@ -150,7 +190,8 @@ def with_input_names(value: Any, name: Callable[[str, str], str]) -> Any:
         if "$input" in value:
             reference = value["$input"]
             compared = input_text({**reference, "step": name(reference["step"], reference.get("key", ""))})
-            return {"$input": compared, "shown": input_text(reference)}
+            kept = {part: reference.get(part) for part in ("step", "part", "at")}
+            return {"$input": compared, "shown": input_text(reference), "reference": kept}
         return {key: with_input_names(item, name) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [with_input_names(item, name) for item in value]
@@ -186,10 +227,4 @@ class Names:
 
 def payload_text(payload: Any) -> str:
     """Equal for equal payloads, the words for people in inputs left out."""
-    return json.dumps(_without_shown(payload), sort_keys=True)
-
-
-def _without_shown(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {"$input": value["$input"]} if "$input" in value else {k: _without_shown(v) for k, v in value.items()}
-    return [_without_shown(item) for item in value] if isinstance(value, list) else value
+    return json.dumps(comparable(payload), sort_keys=True)

@@ -1,27 +1,37 @@
 """`marinade diff`: two recipes, artifacts or records, or a recipe and its last run; causes first."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 
 from executor.commands.beside import Beside, beside
 from executor.commands.finding import find_record, is_recipe
 from executor.commands.opening import open_recipe
-from executor.compare import diff
+from executor.compare import Diff, Note, diff
 from executor.errors import StoreError, UsageError
+from executor.fields import Change
 from executor.record import Record
 from executor.render.terminal import Terminal
 from executor.side import Side
+from executor.store import Store
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.changed:
+        from executor.commands import changed
+
+        return changed.execute(args)
     if args.picture:
         from executor.render.picture import check_picture
 
         check_picture(args.picture)
     a, b = _sides(args)
     found = diff(a, b)
+    if args.b is None:
+        found = dataclasses.replace(found, notes=(*found.notes, *_accepted(args, found, b)))
     more = beside(args, found, a, b)
     if args.picture:
         _draw(args.picture, more)
@@ -32,13 +42,16 @@ def execute(args: argparse.Namespace) -> int:
         print(dumps(diff_json(found) | beside_json(more.costs, more.metrics, more.measured)))
     else:
         from executor.render.beside import beside_markdown, beside_text
-        from executor.render.diff import diff_markdown, diff_text
+        from executor.render.diff import diff_text
+        from executor.render.diff_markdown import diff_markdown
 
         if args.markdown:
-            text = diff_markdown(found) + beside_markdown(more.costs, more.metrics, args.picture)
+            text = diff_markdown(found, full=args.full) + beside_markdown(more.costs, more.metrics, args.picture)
         else:
             terminal = Terminal.of(sys.stdout)
-            text = diff_text(found, terminal) + beside_text(more.costs, more.metrics, more.measured, terminal)
+            text = diff_text(found, terminal, full=args.full) + beside_text(
+                more.costs, more.metrics, more.measured, terminal
+            )
         sys.stdout.write(text)
     return 1 if found.different else 0
 
@@ -91,7 +104,32 @@ def _last_run(args: argparse.Namespace, typed: str) -> Side:
             f"{opened.recipe.name} was never run at scale {opened.scale} under {opened.store.prefix}; "
             f"marinade run {typed} runs it, marinade diff {typed} OTHER compares it with something else"
         )
-    return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps)
+    return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps, _source_of(opened.store))
+
+
+def _accepted(args: argparse.Namespace, found: Diff, side: Side) -> Iterator[Note]:
+    """The changed steps of a recipe whose new key was accepted for an artifact of before, with the reason given."""
+    store = open_recipe(args, args.a).store
+    keys = {
+        side.steps[step.step].key: step.step for step in (*found.causes, *found.inherited) if step.step in side.steps
+    }
+    entries = store.index.lookup("recipe", keys)
+    places = {key: (entry.address, entry.content_key) for key, entry in entries.items()}
+    acceptances = store.acceptances(places.values())
+    for key, place in places.items():
+        if place in acceptances:
+            reason = Change(kind="config", path="reason", new=acceptances[place].reason)
+            yield Note(step=keys[key], kind="accepted", changes=(reason,))
+
+
+def _source_of(store: Store) -> Callable[[str], Mapping[str, str]]:
+    """Reads the code kept with the artifact at an address."""
+
+    def read(address: str) -> Mapping[str, str]:
+        record = store.record(address)
+        return {} if record is None else store.source(address, record.attempt)
+
+    return read
 
 
 def _record_side(args: argparse.Namespace, typed: str) -> Side:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from executor.acceptance import Acceptance
+from executor.changed import ChangedRecipe
 from executor.compare import Diff
 from executor.estimate import Estimate
-from executor.fields import Change, readable
+from executor.fields import Change, exact, readable
 from executor.lineage import Lineage, PathStep
 from executor.plan import Plan, Reason
 from executor.record import Record
@@ -129,7 +130,7 @@ def diff_json(diff: Diff) -> dict[str, Any]:
         "a": diff.a,
         "b": diff.b,
         "causes": [
-            {"step": cause.step, "amends": cause.amends, "changes": [_change(change) for change in cause.changes]}
+            {"step": cause.step, "amends": cause.amends, "changes": [change_json(change) for change in cause.changes]}
             for cause in diff.causes
         ],
         "inherited": [{"step": step.step, "from": list(step.causes)} for step in diff.inherited],
@@ -138,14 +139,36 @@ def diff_json(diff: Diff) -> dict[str, Any]:
         "renamed": [{"old": old, "new": new} for old, new in diff.renamed],
         "identical": diff.identical,
         "notes": [
-            {"step": note.step, "kind": note.kind, "changes": [_change(change) for change in note.changes]}
+            {"step": note.step, "kind": note.kind, "changes": [change_json(change) for change in note.changes]}
             for note in diff.notes
         ],
+        "rewired": {name: [change_json(change) for change in changes] for name, changes in diff.rewired.items()},
+        "shares_nothing": diff.shares_nothing,
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
-    return {"kind": change.kind, "path": change.path, "old": readable(change.old), "new": readable(change.new)}
+def changed_json(base: str, head: str, scale: str, found: Sequence[ChangedRecipe]) -> dict[str, Any]:
+    """`head` is empty for the working tree; a recipe that could not be compared has a problem and no diff."""
+    recipes = [
+        {"recipe": one.recipe, "problem": one.problem, "diff": None if one.diff is None else diff_json(one.diff)}
+        for one in found
+    ]
+    return {"base": base, "head": head, "scale": scale, "recipes": recipes}
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """One change; `exact` is there where the readable values leave out what kind of value they are."""
+    found: dict[str, Any] = {"kind": change.kind, "path": change.path}
+    values = {"old": readable(change.old), "new": readable(change.new)}
+    found |= values | {"op": change.op, "at": list(change.at)}
+    if change.to is not None:
+        found["to"] = change.to
+    precise = {"old": exact(change.old), "new": exact(change.new)}
+    if precise != values:
+        found["exact"] = precise
+    if change.code is not None:
+        found["code"] = {"lines": list(change.code.lines), "missing": change.code.missing}
+    return found
 
 
 def estimate_json(estimate: Estimate) -> dict[str, Any]:

@@ -1,85 +1,81 @@
-"""A diff as text for a terminal and as Markdown for a pull request: causes first, then what inherits from them."""
+"""A diff as text for a terminal: causes first, then what inherits from them. No line is longer than the terminal."""
 
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 
-from executor.compare import Cause, Diff, Inherited, Note
+from executor.changed import ChangedRecipe
+from executor.compare import Cause, Diff, Inherited, Note, is_text
 from executor.fields import Change
 from executor.render.terminal import Terminal
-from executor.render.values import change_text, change_texts
+from executor.render.values import change_text, value_text
 
 _MOST_CHANGES = 24
 _MOST_NAMES = 40
+_MOST_CODE_LINES = 16
+_NO_LIMIT = 10**9
 
 
-def diff_text(diff: Diff, terminal: Terminal) -> str:
-    lines = [f"a  {diff.a}", f"b  {diff.b}", ""]
+def diff_text(diff: Diff, terminal: Terminal, *, full: bool = False) -> str:
+    """`full` leaves nothing out: no list, value or code is cut."""
+    show = _Text(terminal, full)
+    lines = [*show.wrap(f"a  {diff.a}", 0), *show.wrap(f"b  {diff.b}", 0), ""]
+    if diff.shares_nothing:
+        lines += show.wrap(nothing_shared(diff), 0)
+        return "\n".join([*lines, *show.notes(diff.notes)]) + "\n"
     if not diff.different:
-        lines.append(f"no difference: {_steps(diff.identical)} of equal key")
+        lines.append(f"no difference: {steps_text(diff.identical)} of equal key")
     elif not diff.identical and not diff.causes and not diff.renamed:
         lines.append("the two have no step in common")
     if diff.causes:
-        lines.append(terminal.paint(f"{len(diff.causes)} cause{_s(diff.causes)}", "bold"))
-        for cause in diff.causes:
-            lines += _cause(cause, terminal)
+        lines.append(terminal.paint(f"{len(diff.causes)} cause{plural(diff.causes)}", "bold"))
+        for causes in alike(diff.causes):
+            lines += show.causes(causes)
         lines.append("")
     if diff.inherited:
         verb = "inherits" if len(diff.inherited) == 1 else "inherit"
         lines.append(terminal.paint(f"{len(diff.inherited)} {verb}", "bold"))
-        for causes, names in _by_causes(diff.inherited):
-            lines += terminal.wrap(", ".join(_cut(names)), 2)
-            lines += [terminal.paint(line, "dim") for line in terminal.wrap("from " + ", ".join(_cut(causes)), 6)]
+        for causes, names in by_causes(diff.inherited):
+            lines += show.names(names, 2)
+            lines += [terminal.paint(line, "dim") for line in show.names(causes, 6, "from ")]
         lines.append("")
     for title, color, names in (("added", "green", diff.added), ("removed", "red", diff.removed)):
         if names:
             lines.append(terminal.paint(f"{len(names)} {title}", "bold", color))
-            lines += [*terminal.wrap(", ".join(_cut(names)), 2), ""]
+            lines += [*show.names(names, 2), ""]
     if diff.renamed:
         lines.append(terminal.paint(f"{len(diff.renamed)} renamed", "bold"))
-        lines += [*(f"  {old} -> {new}" for old, new in _cut_pairs(diff.renamed)), ""]
+        for pair in show.cut([f"{old} -> {new}" for old, new in diff.renamed]):
+            lines += show.wrap(pair, 2)
+        lines.append("")
     if diff.different:
-        lines.append(f"{_steps(diff.identical)} identical")
-    if diff.notes:
-        lines.append("")
-        for note in diff.notes:
-            lines += [terminal.paint(line, "dim") for line in terminal.wrap("note: " + note_text(note), 0)]
-    return "\n".join(lines).rstrip() + "\n"
+        lines.append(f"{steps_text(diff.identical)} identical")
+    return "\n".join([*lines, *show.notes(diff.notes)]).rstrip() + "\n"
 
 
-def diff_markdown(diff: Diff) -> str:
-    """For a pull request: a sentence, a table of causes, the rest folded away."""
-    lines = [f"### `{diff.a}` → `{diff.b}`", ""]
-    if not diff.different:
-        return (
-            "\n".join([*lines, f"No difference: {_steps(diff.identical)} of equal key.", "", *_markdown_notes(diff)])
-            + "\n"
-        )
-    parts = [f"{len(diff.causes)} cause{_s(diff.causes)}"]
-    parts += [f"{len(diff.inherited)} inherit" + ("s" if len(diff.inherited) == 1 else "")] if diff.inherited else []
-    parts += [f"{len(diff.added)} added"] if diff.added else []
-    parts += [f"{len(diff.removed)} removed"] if diff.removed else []
-    lines += [f"**{', '.join(parts)}**, {diff.identical} identical.", ""]
-    if diff.causes:
-        lines += ["| step | what | old | new |", "|---|---|---|---|"]
-        for cause in diff.causes:
-            name = f"`{cause.step}`" + (f"<br>amends `{cause.amends}`" if cause.amends else "")
-            for number, change in enumerate(cause.changes):
-                old, new = _two_values(change)
-                lines.append(
-                    f"| {name if number == 0 else ''} | {_cell(_what(change))} | {_cell(old)} | {_cell(new)} |"
-                )
-        lines.append("")
-    for title, names in (("Added", diff.added), ("Removed", diff.removed)):
-        if names:
-            lines += [f"{title}: " + ", ".join(f"`{name}`" for name in names) + ".", ""]
-    if diff.renamed:
-        lines += ["Renamed: " + ", ".join(f"`{old}` → `{new}`" for old, new in diff.renamed) + ".", ""]
-    if diff.inherited:
-        lines += [f"<details><summary>{len(diff.inherited)} inherit</summary>", ""]
-        for causes, names in _by_causes(diff.inherited):
-            sources = ", ".join(f"`{name}`" for name in causes)
-            lines.append(f"- {', '.join(f'`{name}`' for name in names)} from {sources}")
-        lines += ["", "</details>", ""]
-    return "\n".join([*lines, *_markdown_notes(diff)]).rstrip() + "\n"
+def changed_text(against: str, found: Sequence[ChangedRecipe], terminal: Terminal, *, full: bool = False) -> str:
+    """Every recipe that changed, one after the other."""
+    if not found:
+        return f"{against}: the steps of no recipe differ\n"
+    show = _Text(terminal, full)
+    differ = sum(one.diff is None or one.diff.different for one in found)
+    parts = ["\n".join(show.wrap(f"{against}: {differ} of the {len(found)} below differ", 0))]
+    for one in found:
+        if one.diff is None:
+            lines = [*show.wrap(f"{one.recipe} could not be compared:", 0)]
+            parts.append(
+                "\n".join([*lines, *(part for line in one.problem.splitlines() for part in show.wrap(line, 2))])
+            )
+        else:
+            parts.append(diff_text(one.diff, terminal, full=full).rstrip())
+    return "\n\n".join(parts) + "\n"
+
+
+def nothing_shared(diff: Diff) -> str:
+    """That two sides have nothing in common, in a sentence."""
+    return (
+        f"the two share nothing: a has {steps_text(len(diff.removed))}, b has {steps_text(len(diff.added))}, and no "
+        "two of them have a key, a function or a config in common, so there is nothing to compare"
+    )
 
 
 def note_text(note: Note, width: int = 60) -> str:
@@ -87,84 +83,147 @@ def note_text(note: Note, width: int = 60) -> str:
     if note.kind == "pinned":
         names = ", ".join(change.path for change in note.changes)
         return f"{note.step}: pinned code drifted, nothing reruns: {names}"
-    fields = ", ".join(f"{change.path} {change_text(change.old, change.new, width)}" for change in note.changes)
+    if note.kind == "accepted":
+        return f"{note.step}: its key was accepted, it does not run again: {note.changes[0].new}"
+    fields = ", ".join(f"{change.path} {change_words(change, width)}" for change in note.changes)
     return f"{note.step}: {fields} (execution only, in no key)"
 
 
-def _cause(cause: Cause, terminal: Terminal) -> list[str]:
-    name = terminal.paint(cause.step, "bold", "yellow")
-    lines = [f"  {name}  amends {cause.amends}" if cause.amends else f"  {name}"]
-    shown = cause.changes[:_MOST_CHANGES]
-    width = min(max((len(_what(change)) for change in shown if not _is_code(change)), default=0), 36)
-    for change in shown:
-        what = _what(change)
-        if _is_code(change):
-            lines.append(f"    {what} {_change_words(change, 0)}")
-            continue
-        room = max(terminal.width - 4 - max(width, len(what)) - 2, 28)
-        text = _change_words(change, room)
-        if len(what) <= width and 4 + width + 2 + len(text) <= terminal.width:
-            lines.append(f"    {what:<{width}}  {text}")
-        else:
-            lines += [f"    {what}", *terminal.wrap(_change_words(change, terminal.width - 8), 8)]
-    if len(cause.changes) > len(shown):
-        lines.append(f"    … {len(cause.changes) - len(shown)} more")
-    return lines
+def what(change: Change) -> str:
+    """What changed, for people."""
+    return f"code of {change.path}" if is_text(change) else change.path or "config"
 
 
-def _what(change: Change) -> str:
-    if _is_code(change) and change.path != "identity rules":
-        return f"code of {change.path}"
-    return change.path or "config"
-
-
-def _is_code(change: Change) -> bool:
-    """Code whose values are fingerprints, which say nothing to people."""
-    named = change.path in ("function", "version") or change.path.startswith("packages.")
-    return change.kind == "code" and not named
-
-
-def _change_words(change: Change, width: int) -> str:
-    if _is_code(change):
+def change_words(change: Change, width: int) -> str:
+    """How it changed, in about `width` characters."""
+    if is_text(change):
         return "added" if change.old is None else "removed" if change.new is None else "changed"
+    if change.op == "moved":
+        return f"moved from {change.old} to {change.new}"
+    if change.op == "added":
+        return f"added: {value_text(change.new, width - 7)}"
+    if change.op == "removed":
+        return f"removed: {value_text(change.old, width - 9)}"
     return change_text(change.old, change.new, width)
 
 
-def _two_values(change: Change) -> tuple[str, str]:
-    if _is_code(change):
-        return "", _change_words(change, 0)
-    return change_texts(change.old, change.new, 160)
+def alike(causes: Iterable[Cause]) -> list[list[Cause]]:
+    """Steps with the same changes together: a helper that five of them call is shown once."""
+    groups: dict[object, list[Cause]] = {}
+    for cause in causes:
+        same = tuple((change.kind, change.path, change.op, repr((change.old, change.new))) for change in cause.changes)
+        groups.setdefault((same, cause.amends), []).append(cause)
+    return list(groups.values())
 
 
-def _cell(text: str) -> str:
-    if not text:
-        return ""
-    return "`" + text.replace("|", "\\|").replace("`", "'") + "`"
-
-
-def _markdown_notes(diff: Diff) -> list[str]:
-    return [f"- note: {note_text(note)}" for note in diff.notes]
-
-
-def _by_causes(inherited: Iterable[Inherited]) -> list[tuple[tuple[str, ...], list[str]]]:
+def by_causes(inherited: Iterable[Inherited]) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Steps that inherit from the same causes together."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for step in inherited:
         groups.setdefault(step.causes, []).append(step.step)
     return list(groups.items())
 
 
-def _cut(names: Iterable[str]) -> list[str]:
-    names = list(names)
-    return names if len(names) <= _MOST_NAMES else [*names[:_MOST_NAMES], f"… {len(names) - _MOST_NAMES} more"]
+def steps_text(count: int) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count:,} step" if count == 1 else f"{count:,} steps"
 
 
-def _cut_pairs(pairs: tuple[tuple[str, str], ...]) -> Iterable[tuple[str, str]]:
-    return pairs[:_MOST_NAMES]
-
-
-def _steps(count: int) -> str:
-    return f"{count} step" if count == 1 else f"{count} steps"
-
-
-def _s(items: tuple[object, ...]) -> str:
+def plural(items: Sequence[object]) -> str:
+    """An s where there is not exactly one."""
     return "" if len(items) == 1 else "s"
+
+
+class _Text:
+    """Lines for one terminal; remembers which code it has shown."""
+
+    def __init__(self, terminal: Terminal, full: bool) -> None:
+        self.terminal, self.full = terminal, full
+        self.shown: set[tuple[object, ...]] = set()
+
+    def wrap(self, text: str, indent: int) -> list[str]:
+        """Within the width whatever comes: a name that is longer is broken."""
+        width = max(self.terminal.width - indent, 20)
+        lines = textwrap.wrap(text, width, break_long_words=True, break_on_hyphens=False)
+        return [" " * indent + line for line in lines]
+
+    def cut(self, names: Sequence[str]) -> list[str]:
+        most = _NO_LIMIT if self.full else _MOST_NAMES
+        return [*names] if len(names) <= most else [*names[:most], f"… {len(names) - most:,} more (--full)"]
+
+    def names(self, names: Sequence[str], indent: int, before: str = "") -> list[str]:
+        return self.wrap(before + ", ".join(self.cut(names)), indent)
+
+    def causes(self, causes: list[Cause]) -> list[str]:
+        paint, first = self.terminal.paint, causes[0]
+        amends = f"  amends {first.amends}" if first.amends else ""
+        if len(causes) == 1 and len(first.step + amends) + 2 <= self.terminal.width:
+            lines = [f"  {paint(first.step, 'bold', 'yellow')}{amends}"]
+        else:
+            named = self.names([cause.step for cause in causes], 2) + (self.wrap(amends, 4) if amends else [])
+            lines = [paint(line, "bold", "yellow") for line in named]
+        changes = first.changes if self.full else first.changes[:_MOST_CHANGES]
+        width = self._column(changes)
+        for change in changes:
+            lines += self.code(change) if is_text(change) else self.value(change, width)
+        if len(first.changes) > len(changes):
+            lines.append(f"    … {len(first.changes) - len(changes)} more (--full)")
+        return lines
+
+    def _column(self, changes: Iterable[Change]) -> int:
+        """Width of the paths that leaves the most values beside theirs: of the longest, or of the shorter ones."""
+        sizes = [(len(what(change)), len(change_words(change, 28))) for change in changes if not is_text(change)]
+        longest = max((path for path, _ in sizes), default=0)
+        shorter = max((path for path, _ in sizes if path <= 36), default=0)
+
+        def below(column: int) -> int:
+            return sum(path > column or 4 + column + 2 + value > self.terminal.width for path, value in sizes)
+
+        return min(longest, shorter, key=below)
+
+    def value(self, change: Change, width: int) -> list[str]:
+        named = what(change)
+        room = max(self.terminal.width - 4 - max(width, len(named)) - 2, 28)
+        text = change_words(change, _NO_LIMIT if self.full else room)
+        if len(named) <= width and 4 + width + 2 + len(text) <= self.terminal.width:
+            return [f"    {named:<{width}}  {text}"]
+        below = change_words(change, _NO_LIMIT if self.full else self.terminal.width - 8)
+        return [*self.wrap(named, 4), *self.wrap(below, 8)]
+
+    def code(self, change: Change) -> list[str]:
+        lines = self.wrap(f"{what(change)} {change_words(change, 0)}", 4)
+        seen = (change.path, change.old, change.new)
+        if change.code is None:
+            return lines
+        if seen in self.shown:
+            return [*lines, "      (shown above)"]
+        self.shown.add(seen)
+        if change.code.missing:
+            return [*lines, *self.wrap(f"({change.code.missing})", 6)]
+        most = _NO_LIMIT if self.full else _MOST_CODE_LINES
+        for line in change.code.lines[:most]:
+            lines += self._code_line(line.expandtabs(4))
+        if len(change.code.lines) > most:
+            lines.append(f"      … {len(change.code.lines) - most:,} more lines (--full)")
+        return lines
+
+    def _code_line(self, line: str) -> list[str]:
+        room = max(self.terminal.width - 6, 20)
+        if not self.full and len(line) > room:
+            line = line[: room - 1] + "…"
+        color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+        parts = [line[i : i + room] for i in range(0, len(line), room)] or [""]
+        return [(" " * 6 + self.terminal.paint(part, *([color] if color else []))).rstrip() for part in parts]
+
+    def notes(self, notes: Iterable[Note]) -> list[str]:
+        lines: list[str] = []
+        for note in notes:
+            text = note_text(note, _NO_LIMIT if self.full else 60)
+            if note.kind == "pinned" and not self.full:
+                names = self.cut([change.path for change in note.changes])
+                text = f"{note.step}: pinned code drifted, nothing reruns: {', '.join(names)}"
+            lines += [self.terminal.paint(line, "dim") for line in self.wrap("note: " + text, 0)]
+            if note.kind == "pinned" and self.full:
+                for change in note.changes:
+                    lines += self.code(change)
+        return ["", *lines] if lines else []

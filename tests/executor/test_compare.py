@@ -261,6 +261,85 @@ def test_changes_of_values(old: Any, new: Any, expected: list[tuple[str, Any, An
     assert not field_changes(old, old)
 
 
+def stage(start: int, **weights: float) -> dict[str, Any]:
+    return {"$type": "steps.Stage", "start_step": start, "weights": weights}
+
+
+STAGES = [stage(0, code=0.2, prose=0.8), stage(800, code=0.5, prose=0.5), stage(900, code=1.0, prose=0.0)]
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        (
+            [STAGES[0], stage(800, code=0.3, prose=0.5), STAGES[2]],
+            [("changed", "stages[start_step=800].weights.code", 0.5, 0.3)],
+        ),
+        (
+            [STAGES[0], stage(400, code=0.0), stage(800, code=0.3, prose=0.5), STAGES[2]],
+            [
+                ("changed", "stages[start_step=800].weights.code", 0.5, 0.3),
+                ("added", "stages[start_step=400]", None, stage(400, code=0.0)),
+            ],
+        ),
+        ([STAGES[0], STAGES[2]], [("removed", "stages[start_step=800]", STAGES[1], None)]),
+        ([STAGES[2], STAGES[0], STAGES[1]], [("moved", "stages[start_step=900]", 2, 0)]),
+        (
+            [STAGES[0], stage(850, code=0.5, prose=0.5), STAGES[2]],
+            [("changed", "stages[start_step=800].start_step", 800, 850)],
+        ),
+    ],
+)
+@pytest.mark.parametrize("wrap", [list, lambda items: {"$tuple": items}])
+def test_stages_are_compared_by_their_start(new: Any, expected: Any, wrap: Any) -> None:
+    found = field_changes({"stages": wrap(STAGES)}, {"stages": wrap(new)})
+    assert sorted((c.op, c.path, c.old, c.new) for c in found) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({"$set": ["a", "b"]}, {"$set": ["a", "c", "b"]}, [("added", "x.1", None, "c")]),
+        (["a", "b", "c"], ["c", "a", "b"], [("moved", "x.2", 2, 0)]),
+        (
+            {"$partial": {"function": "f", "arguments": [], "keywords": {"k": 1}}},
+            {"$partial": {"function": "f", "arguments": [], "keywords": {"k": 2}}},
+            [("changed", "x.keywords.k", 1, 2)],
+        ),
+        ({"k": None}, {}, [("removed", "x.k", None, None)]),
+    ],
+)
+def test_other_containers(old: Any, new: Any, expected: Any) -> None:
+    found = field_changes({"x": old}, {"x": new})
+    assert [(c.op, c.path, c.old, c.new) for c in found] == expected
+
+
+def test_changed_code_is_shown_as_lines_once_it_was_kept() -> None:
+    old, new = {"steps.work": "def work():\n    return 1"}, {"steps.work": "def work():\n    return 2"}
+    before = side(a=({"x": 1}, {"source": old}), b=({"x": 2}, {}))
+    after = side(
+        a=({"x": 1}, {"source": new, "code": {"steps.work": "f2"}}), b=({"x": 2}, {"code": {"steps.work": "f2"}})
+    )
+    a, b = (cause.changes[0].code for cause in diff(before, after).causes)
+    assert a is not None and a.lines == ("@@ -1,2 +1,2 @@", " def work():", "-    return 1", "+    return 2")
+    assert b is not None and not b.lines and "not kept" in b.missing
+
+
+def test_two_that_share_nothing_say_so() -> None:
+    other = {"function": "others.work"}
+    found = diff(side(**BASE), side(corpus=({"y": 1}, other), more=({"y": 2}, other)))
+    assert found.shares_nothing and found.different and not found.causes
+    assert found.removed == tuple(BASE) and found.added == ("corpus", "more")
+    assert not diff(side(a={"x": 1}), side(a=({"x": 1}, other))).shares_nothing  # a function under another name
+    assert not diff(side(), side(**BASE)).shares_nothing
+
+
+def test_a_side_travels_as_json() -> None:
+    a = side(x=({"y": 1}, {"source": {"f": "text", "g": "text"}, "numbers": {"tokens": 1}, "pinned": {"f": "1"}}))
+    text = a.to_json()
+    assert Side.from_json(text) == a and text.count('"text"') == 1
+
+
 def leaves() -> st.SearchStrategy[Any]:
     numbers = st.sampled_from([None, True, False, 0, 1, 1.0, 0.5, "", "1", "a"])
     return st.one_of(numbers, st.builds(lambda x: {"$float": x}, st.sampled_from(["nan", "inf"])))

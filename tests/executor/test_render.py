@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from executor.changed import ChangedRecipe
+from executor.code_diff import code_diff
 from executor.compare import Cause, Diff, Inherited, Note
 from executor.estimate import Estimate, StepEstimate
 from executor.fields import Change
@@ -16,7 +18,8 @@ from executor.lineage import trace, why
 from executor.plan import Plan, PlannedStep, Reason
 from executor.record import InputRecord, Record
 from executor.render import as_json
-from executor.render.diff import diff_markdown, diff_text
+from executor.render.diff import diff_text
+from executor.render.diff_markdown import changed_markdown, diff_markdown
 from executor.render.estimate import estimate_text
 from executor.render.lineage import lineage_text, why_text
 from executor.render.plan import plan_text
@@ -110,6 +113,13 @@ def test_plan_json() -> None:
     golden("plan.json", as_json.dumps(as_json.plan_json(dataclasses.replace(PLAN, steps=PLAN.steps[9:11]))) + "\n")
 
 
+TOKENIZER = code_diff(
+    {"f": "\n".join(["def f(rows):", *(f"    x{i} = rows[{i}]" for i in range(9)), "    return ```x```"])},
+    {"f": "\n".join(["def f(rows):", *(f"    x{i} = rows[{i + 1}]" for i in range(9)), "    return " + "y" * 90])},
+    "f",
+)
+NOT_KEPT = code_diff(None, {"f": "x"}, "f")
+
 DIFF = Diff(
     a="recipes/hero.py",
     b="recipes/hero_swap.py",
@@ -118,7 +128,7 @@ DIFF = Diff(
             step="hero/pretrain-swap",
             amends="hero/pretrain",
             changes=(
-                Change(kind="input", path="start", old=None, new="hero/pretrain@108000"),
+                Change(kind="input", path="start", old=None, new="hero/pretrain@108000", at=("start",)),
                 Change(kind="config", path="mixture.stages.0.weights.code", old=0.125, new=0.25),
                 Change(kind="config", path="mixture.stages.1", old=None, new={"start": 9, "weights": WEIGHTS}),
             ),
@@ -126,7 +136,11 @@ DIFF = Diff(
         Cause(
             step="tokenizer",
             changes=(
-                Change(kind="code", path="steps.tokenizer.train_tokenizer", old="a" * 64, new="b" * 64),
+                Change(kind="code", path="steps.tokenizer.train_tokenizer", old="a" * 64, new="b" * 64, code=TOKENIZER),
+                Change(kind="code", path="steps.words.split", new="b" * 64, op="added", code=NOT_KEPT),
+                Change(kind="config", path="stages[start=8]", old=1, new=0, op="moved", at=("stages", 1), to=0),
+                Change(kind="config", path="stages[start=9]", old={"start": 9}, op="removed", at=("stages", 2)),
+                Change(kind="config", path="words." + "long_name_" * 9, new=1.5, op="added", at=("words", "x")),
                 Change(
                     kind="config",
                     path="optimizer",
@@ -171,20 +185,73 @@ def test_diff_markdown() -> None:
     assert diff_markdown(DIFF) == path.read_text()
 
 
+def test_no_line_of_a_diff_is_wider_than_the_terminal() -> None:
+    long = "steps." + "long_name" * 20
+    change = Change(kind="config", path=long, old={"a": long}, new=[long, 1])
+    more = dataclasses.replace(
+        DIFF,
+        a=long,
+        causes=(*DIFF.causes, Cause(step=long, changes=(change,), amends=long)),
+        added=(long,),
+        renamed=((long, long),),
+        notes=(*DIFF.notes, Note(step=long, kind="execution", changes=(change,))),
+    )
+    for full in (False, True):
+        lines = diff_text(more, PLAIN, full=full).splitlines()
+        assert max(map(len, lines)) == 80
+
+
+def test_full_cuts_nothing() -> None:
+    names = tuple(f"step-{number}" for number in range(500))
+    many = dataclasses.replace(DIFF, added=names)
+    short, whole = diff_text(many, PLAIN), diff_text(many, PLAIN, full=True)
+    assert "460 more (--full)" in " ".join(short.split()) and "step-499" not in short and "more lines (--full)" in short
+    assert "step-499" in whole and "(--full)" not in whole and "…" not in whole
+    assert whole.count("x" * 30) and "return ```x```" in whole
+
+
+def test_markdown_fits_into_a_comment() -> None:
+    causes = tuple(
+        dataclasses.replace(DIFF.causes[1], step=f"step-{n}", changes=DIFF.causes[1].changes[n % 7 :]) for n in range(7)
+    )
+    wide = tuple(
+        Cause(step=f"s{n}", changes=(Change(kind="config", path="x" * 500, old=n, new="y" * 400),)) for n in range(300)
+    )
+    text = diff_markdown(dataclasses.replace(DIFF, causes=(*causes, *wide)), full=True)
+    assert 40_000 < len(text) < 65_536 and "do not fit into a comment" in text
+    assert text.count("<details>") == text.count("</details>")
+    assert len(diff_markdown(dataclasses.replace(DIFF, a="z" * 100_000))) < 65_536
+
+
+def test_two_scales_of_many_recipes_fit_into_a_comment() -> None:
+    long = dataclasses.replace(DIFF, added=tuple(f"step-{number}-{'x' * 60}" for number in range(3000)))
+    for count in (1, 7, 90):
+        found = [ChangedRecipe(recipe=f"recipes/r{n}.py", diff=long) for n in range(count)]
+        found.append(ChangedRecipe(recipe="recipes/bad.py", diff=None, problem="no good " * 5000))
+        text = changed_markdown("main against HEAD", found, full=True)
+        assert len(text) < 32_000 and text.count("<details>") == text.count("</details>")
+
+
 def test_diff_json_has_the_promised_shape() -> None:
     data = json.loads(as_json.dumps(as_json.diff_json(DIFF)))
-    assert list(data) == ["a", "b", "causes", "inherited", "added", "removed", "renamed", "identical", "notes"]
+    promised = ["a", "b", "causes", "inherited", "added", "removed", "renamed", "identical", "notes"]
+    assert list(data) == [*promised, "rewired", "shares_nothing"]
     assert data["causes"][0]["changes"][0] == {
         "kind": "input",
         "path": "start",
         "old": None,
         "new": "hero/pretrain@108000",
+        "op": "changed",
+        "at": ["start"],
     }
     assert data["inherited"][0] == {"step": "tokens/code", "from": ["tokenizer"]}
 
 
 def test_no_difference_and_nothing_in_common() -> None:
     assert "no difference: 3 steps of equal key" in diff_text(Diff(a="a", b="b", identical=3), PLAIN)
+    nothing = Diff(a="a", b="b", added=("x",), removed=("y", "z"), shares_nothing=True)
+    for text in (diff_text(nothing, PLAIN), diff_markdown(nothing)):
+        assert "he two share nothing: a has 2 steps, b has 1 step" in text and "removed" not in text
     assert "no step in common" in diff_text(Diff(a="a", b="b", added=("x",), removed=("y",)), PLAIN)
 
 

@@ -107,27 +107,27 @@ def test_metrics_say_how_they_are_read(unbroken):
         assert any(fnmatchcase(column, item.column) for column in rows[-1]), item
 
 
-def test_rows_are_written_with_every_rolling_checkpoint(data, tmp_path, monkeypatch):
-    """A run that is killed goes on from there: what it logged before must not be lost with it."""
-    seen = []
+def test_a_killed_run_resumes_bit_for_bit(data, unbroken, tmp_path, monkeypatch):
+    """The first attempt stops at a milestone and leaves its folder; the second finds the checkpoint in it.
+
+    Rows are written with every rolling checkpoint: what was logged before it must not be lost with a killed process.
+    """
+    logs = tmp_path / "logs"
+    is_written = []
 
     def save(self, state, step, history):
-        seen.append((tmp_path / "log" / "metrics.jsonl").exists())
-        return step == 1
+        is_written.append((logs / "1" / "metrics.jsonl").exists())
+        return step == 2
 
-    monkeypatch.setattr(RunCheckpoints, "save_rolling_if_due", save)
-    run(config_of(data, until_step=3), tmp_path / "out", log_dir=str(tmp_path / "log"))
-    assert seen == [False, True]
-
-
-def test_a_killed_run_resumes_bit_for_bit(data, unbroken, tmp_path):
-    """The first attempt stops at a milestone and leaves its folder; the second finds the checkpoint in it."""
-    first = run(config_of(data), tmp_path / "first", stop_at=4)
-    assert first.steps == 4
-    log = tmp_path / "log"
-    second = run(config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),), log_dir=str(log))
+    with monkeypatch.context() as patched:
+        patched.setattr(RunCheckpoints, "save_rolling_if_due", save)
+        first = run(config_of(data), tmp_path / "first", stop_at=4, log_dir=str(logs / "1"))
+    assert first.steps == 4 and is_written == [False, False, True]
+    second = run(
+        config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),), log_dir=str(logs / "2")
+    )
     assert second == unbroken[1]
-    assert json.loads((log / "metrics.json").read_text())["begins"] == 4 * 8 * 32
+    assert json.loads((logs / "2" / "metrics.json").read_text())["begins"] == 4 * 8 * 32
 
 
 def test_a_half_written_checkpoint_is_never_chosen(data, unbroken, tmp_path):
