@@ -127,7 +127,7 @@ def _source_of(store: Store) -> Callable[[str], Mapping[str, str]]:
 
     def read(address: str) -> Mapping[str, str]:
         record = store.record(address)
-        return {} if record is None else store.source(address, record.attempt)
+        return {} if record is None else store.source(address, record.attempt).functions
 
     return read
 
