@@ -22,11 +22,8 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int
 
 from steps.model.config import ModelConfig
-from steps.model.moe.dispatch.all_to_all import PaddedAllToAll
-from steps.model.moe.dispatch.groups import sort_by_expert
-from steps.model.moe.dispatch.local import Local
-from steps.model.moe.experts import swiglu_experts, tile_rows
-from steps.model.moe.plan import Limits, Plan, make_plan
+from steps.model.moe.plan import Limits, Plan
+from steps.model.moe.routed import EXPERT_AXIS, routed_experts
 from steps.model.moe.router import Routing, balancing_bias, route
 from steps.model.moe.stats import MoEStats
 from steps.model.moe.weights import MoEWeights
@@ -34,7 +31,7 @@ from steps.model.norm import rms_norm
 
 __all__ = ["MoEStats", "MoEWeights", "moe"]
 
-DATA_AXIS, EXPERT_AXIS = "data", "expert"
+DATA_AXIS = "data"
 AXES = (DATA_AXIS, EXPERT_AXIS)
 
 SPREAD_OVER_EXPERTS = ("w_gate_up", "w_down")
@@ -74,7 +71,10 @@ def _on_device(
         inner = x
         if weights.latent_down is not None and weights.latent_norm is not None:
             inner = rms_norm(x @ weights.latent_down, weights.latent_norm, config.norm_eps)
-    routed, plan, counts = _through_experts(inner, valid, routing, weights, config)
+    # On the data axis every device has a copy of the experts: said here, their gradients are summed over it.
+    w_gate_up, w_down = (jax.lax.pcast(w, DATA_AXIS, to="varying") for w in (weights.w_gate_up, weights.w_down))
+    limits = Limits.of(config, x.shape[0])
+    routed, plan, counts = routed_experts(inner, valid, routing.experts, routing.weights, w_gate_up, w_down, limits)
     with jax.named_scope("latent_up"):
         out = routed if weights.latent_up is None else routed @ weights.latent_up
     if config.num_shared_experts:
@@ -84,28 +84,6 @@ def _on_device(
     with jax.named_scope("router_stats"):
         stats = _measure(routing, valid, bias, plan, counts, config)
     return out, stats
-
-
-def _through_experts(
-    tokens: Float[Array, "T l"], valid: Bool[Array, " T"], routing: Routing, weights: MoEWeights, config: ModelConfig
-) -> tuple[Float[Array, "T l"], Plan, Int[Array, " E"]]:
-    """The weighted sum of each token's routed experts, the plan, and how often each expert was chosen here."""
-    limits = Limits.of(config, tokens.shape[0])
-    tile = tile_rows(tokens.shape[0] * config.top_k, limits.experts_per_device)
-    num_rows = limits.device_rows + tile
-    with jax.named_scope("plan"):
-        order = sort_by_expert(routing.experts, valid, config.num_experts)
-        if limits.num_devices == 1:
-            plan = make_plan(order.counts[None], limits)
-            transport = Local.of(order, plan, routing.experts, num_rows)
-        else:
-            plan = make_plan(jax.lax.all_gather(order.counts, EXPERT_AXIS), limits)
-            transport = PaddedAllToAll.of(order, plan, routing.experts, limits, num_rows, EXPERT_AXIS)
-    rows = transport.to_experts(tokens)
-    # On the data axis every device has a copy of the experts: said here, their gradients are summed over it.
-    w_gate_up, w_down = (jax.lax.pcast(w, DATA_AXIS, to="varying") for w in (weights.w_gate_up, weights.w_down))
-    rows = swiglu_experts(rows, transport.group_sizes, w_gate_up, w_down, tile=tile)
-    return transport.to_tokens(rows, routing.weights), plan, order.counts
 
 
 def _shared(x: Float[Array, "T D"], weights: MoEWeights) -> Float[Array, "T D"]:

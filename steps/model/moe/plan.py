@@ -48,15 +48,33 @@ class Limits:
 
     @classmethod
     def of(cls, config: ModelConfig, tokens_per_device: int) -> "Limits":
-        """Both limits relative to an even load: A = T*K rows a device, A/S rows a pair. None is no limit at all."""
-        devices, assignments = config.expert_parallel, tokens_per_device * config.top_k
-        device_rows = devices * assignments
-        if config.capacity_factor is not None:
-            device_rows = min(device_rows, math.ceil(config.capacity_factor * assignments))
+        """The limits of a model's layer."""
+        return cls.relative(
+            assignments=tokens_per_device * config.top_k,
+            num_devices=config.expert_parallel,
+            num_experts=config.num_experts,
+            capacity=config.capacity_factor,
+            pair_capacity=config.pair_capacity_factor,
+        )
+
+    @classmethod
+    def relative(
+        cls,
+        *,
+        assignments: int,
+        num_devices: int,
+        num_experts: int,
+        capacity: float | None,
+        pair_capacity: float | None,
+    ) -> "Limits":
+        """Both limits relative to an even load: A assignments a device, A/S rows a pair. None is no limit at all."""
+        device_rows = num_devices * assignments
+        if capacity is not None:
+            device_rows = min(device_rows, math.ceil(capacity * assignments))
         pair_rows = min(assignments, device_rows)
-        if config.pair_capacity_factor is not None:
-            pair_rows = min(pair_rows, math.ceil(config.pair_capacity_factor * assignments / devices))
-        return cls(num_devices=devices, num_experts=config.num_experts, pair_rows=pair_rows, device_rows=device_rows)
+        if pair_capacity is not None:
+            pair_rows = min(pair_rows, math.ceil(pair_capacity * assignments / num_devices))
+        return cls(num_devices=num_devices, num_experts=num_experts, pair_rows=pair_rows, device_rows=device_rows)
 
 
 class Plan(eqx.Module):
