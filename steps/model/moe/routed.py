@@ -10,9 +10,9 @@ at, I expert width.
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
-from steps.model.moe.dispatch.all_to_all import PaddedAllToAll
 from steps.model.moe.dispatch.groups import sort_by_expert
 from steps.model.moe.dispatch.local import Local
+from steps.model.moe.dispatch.waves import through_waves
 from steps.model.moe.experts import swiglu_experts, tile_rows
 from steps.model.moe.plan import Limits, Plan, make_plan
 
@@ -30,15 +30,27 @@ def routed_experts(
 ) -> tuple[Float[Array, "T l"], Plan, Int[Array, " E"]]:
     """The weighted sum of each token's routed experts, the plan, and how often each expert was chosen here."""
     tile = tile_rows(experts.size, limits.experts_per_device)
-    num_rows = limits.device_rows + tile
     with jax.named_scope("plan"):
         order = sort_by_expert(experts, valid, limits.num_experts)
-        if limits.num_devices == 1:
-            plan = make_plan(order.counts[None], limits)
-            transport = Local.of(order, plan, experts, num_rows)
-        else:
-            plan = make_plan(jax.lax.all_gather(order.counts, EXPERT_AXIS), limits)
-            transport = PaddedAllToAll.of(order, plan, experts, limits, num_rows, EXPERT_AXIS)
-    rows = transport.to_experts(tokens)
-    rows = swiglu_experts(rows, transport.group_sizes, w_gate_up, w_down, tile=tile)
-    return transport.to_tokens(rows, weights), plan, order.counts
+        counts = order.counts[None]
+        if limits.num_devices > 1:
+            counts = jax.lax.all_gather(order.counts, EXPERT_AXIS)
+        plan = make_plan(counts, limits)
+    if limits.num_devices == 1:
+        local = Local.of(order, plan, experts, limits.device_rows + tile)
+        rows = swiglu_experts(local.to_experts(tokens), local.group_sizes, w_gate_up, w_down, tile=tile)
+        out = local.to_tokens(rows, weights)
+    else:
+        out = through_waves(
+            tokens,
+            weights,
+            w_gate_up,
+            w_down,
+            order=order,
+            plan=plan,
+            experts=experts,
+            limits=limits,
+            tile=tile,
+            axis=EXPERT_AXIS,
+        )
+    return out.astype(tokens.dtype), plan, order.counts
