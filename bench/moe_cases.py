@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from steps.model.moe.dispatch.choice import Transport
 from steps.model.moe.plan import Limits
 from steps.model.moe.routed import routed_experts
 
@@ -177,7 +178,9 @@ def _levanter(implementation: str, waves: int = 1) -> Callable[[Case], tuple[Cal
     return make
 
 
-def _ours(capacity: float | None, pair_capacity: float | None) -> Callable[[Case], tuple[Callable, tuple]]:
+def _ours(
+    transport: Transport, capacity: float | None, pair_capacity: float | None
+) -> Callable[[Case], tuple[Callable, tuple]]:
     def make(case: Case) -> tuple[Callable, tuple]:
         shape = case.shape
         limits = Limits.relative(
@@ -190,7 +193,9 @@ def _ours(capacity: float | None, pair_capacity: float | None) -> Callable[[Case
 
         def on_device(tokens, weights, w_gate_up, w_down, experts):
             valid = jnp.ones(tokens.shape[0], bool)
-            out, plan, counts = routed_experts(tokens, valid, experts, weights, w_gate_up, w_down, limits)
+            out, plan, counts = routed_experts(
+                tokens, valid, experts, weights, w_gate_up, w_down, limits=limits, transport=transport
+            )
             return out, jax.lax.psum(jnp.sum(counts) - jnp.sum(plan.accepted[jax.lax.axis_index("expert")]), "expert")
 
         def layer(*inputs):
@@ -209,9 +214,10 @@ IMPLEMENTATIONS: dict[str, Callable[[Case], tuple[Callable, tuple]]] = {
     "levanter:fixed_pooled_wave_all_to_all, 1 wave": _levanter("fixed_pooled_wave_all_to_all"),
     "levanter:fixed_pooled_wave_all_to_all, 3 waves": _levanter("fixed_pooled_wave_all_to_all", 3),
     "levanter:ring": _levanter("ring"),
-    "ours:waves, pair limit": _ours(CAPACITY, CAPACITY),
-    "ours:waves": _ours(CAPACITY, None),
-    "ours:waves, dropless": _ours(None, None),
+    "ours:waves, pair limit": _ours("waves", CAPACITY, CAPACITY),
+    "ours:waves": _ours("waves", CAPACITY, None),
+    "ours:waves, dropless": _ours("waves", None, None),
+    "ours:ring": _ours("ring", CAPACITY, None),
 }
 
 _COLLECTIVES = ("all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute")

@@ -53,6 +53,7 @@ class ModelConfig:
         xsa, head_gate, gated_norm, qk_norm, rope: parts of the architecture, switched off by ablations only.
         compute_dtype: type of activations and of the weights as they are used; parameters are kept in fp32.
         remat: what is kept for the backward pass; changes memory and time, never the result.
+        transport: how rows travel to their experts (steps.model.moe.dispatch.choice); the same.
     """
 
     vocab_size: int
@@ -88,6 +89,7 @@ class ModelConfig:
     rope: bool = True
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Remat = execution("experts")
+    transport: Literal["auto", "local", "waves", "ragged", "ring", "dense"] = execution("auto")
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

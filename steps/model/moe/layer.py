@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int
 
 from steps.model.config import ModelConfig
+from steps.model.moe.dispatch.choice import Transport, choose
 from steps.model.moe.plan import Limits, Plan
 from steps.model.moe.routed import EXPERT_AXIS, routed_experts
 from steps.model.moe.router import Routing, balancing_bias, route
@@ -53,8 +54,11 @@ def moe(
     """
     _check(x.shape[0], config, mesh)
 
+    limits = Limits.of(config, x.shape[0] // mesh.size)
+    transport = choose(config.transport, mesh.devices.flat[0].platform, limits)
+
     def on_device(x, valid, weights, bias):
-        return _on_device(x, valid, weights, bias, config)
+        return _on_device(x, valid, weights, bias, config, limits, transport)
 
     return jax.shard_map(
         on_device, mesh=mesh, in_specs=(P(AXES), P(AXES), _specs(weights), P()), out_specs=(P(AXES), P())
@@ -62,7 +66,13 @@ def moe(
 
 
 def _on_device(
-    x: Float[Array, "T D"], valid: Bool[Array, " T"], weights: MoEWeights, bias: Float[Array, " E"], config: ModelConfig
+    x: Float[Array, "T D"],
+    valid: Bool[Array, " T"],
+    weights: MoEWeights,
+    bias: Float[Array, " E"],
+    config: ModelConfig,
+    limits: Limits,
+    transport: Transport,
 ) -> tuple[Float[Array, "T D"], MoEStats]:
     x = jnp.where(valid[:, None], x, 0)
     with jax.named_scope("router"):
@@ -73,8 +83,16 @@ def _on_device(
             inner = rms_norm(x @ weights.latent_down, weights.latent_norm, config.norm_eps)
     # On the data axis every device has a copy of the experts: said here, their gradients are summed over it.
     w_gate_up, w_down = (jax.lax.pcast(w, DATA_AXIS, to="varying") for w in (weights.w_gate_up, weights.w_down))
-    limits = Limits.of(config, x.shape[0])
-    routed, plan, counts = routed_experts(inner, valid, routing.experts, routing.weights, w_gate_up, w_down, limits)
+    routed, plan, counts = routed_experts(
+        inner,
+        valid,
+        routing.experts,
+        routing.weights,
+        w_gate_up,
+        w_down,
+        limits=limits,
+        transport=transport,
+    )
     with jax.named_scope("latent_up"):
         out = routed if weights.latent_up is None else routed @ weights.latent_up
     if config.num_shared_experts:

@@ -10,13 +10,26 @@ at, I expert width.
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
+from steps.model.moe.dispatch.assigned import Assigned
+from steps.model.moe.dispatch.choice import Transport
+from steps.model.moe.dispatch.dense import through_dense
 from steps.model.moe.dispatch.groups import sort_by_expert
-from steps.model.moe.dispatch.local import Local
+from steps.model.moe.dispatch.local import through_local
+from steps.model.moe.dispatch.ragged import through_ragged
+from steps.model.moe.dispatch.ring import through_ring
 from steps.model.moe.dispatch.waves import through_waves
-from steps.model.moe.experts import swiglu_experts, tile_rows
+from steps.model.moe.experts import tile_rows
 from steps.model.moe.plan import Limits, Plan, make_plan
 
 EXPERT_AXIS = "expert"
+
+_THROUGH = {
+    "local": through_local,
+    "waves": through_waves,
+    "ragged": through_ragged,
+    "ring": through_ring,
+    "dense": through_dense,
+}
 
 
 def routed_experts(
@@ -26,31 +39,23 @@ def routed_experts(
     weights: Float[Array, "T K"],
     w_gate_up: Float[Array, "EL l 2I"],
     w_down: Float[Array, "EL I l"],
+    *,
     limits: Limits,
+    transport: Transport,
 ) -> tuple[Float[Array, "T l"], Plan, Int[Array, " E"]]:
     """The weighted sum of each token's routed experts, the plan, and how often each expert was chosen here."""
-    tile = tile_rows(experts.size, limits.experts_per_device)
     with jax.named_scope("plan"):
         order = sort_by_expert(experts, valid, limits.num_experts)
         counts = order.counts[None]
         if limits.num_devices > 1:
             counts = jax.lax.all_gather(order.counts, EXPERT_AXIS)
-        plan = make_plan(counts, limits)
-    if limits.num_devices == 1:
-        local = Local.of(order, plan, experts, limits.device_rows + tile)
-        rows = swiglu_experts(local.to_experts(tokens), local.group_sizes, w_gate_up, w_down, tile=tile)
-        out = local.to_tokens(rows, weights)
-    else:
-        out = through_waves(
-            tokens,
-            weights,
-            w_gate_up,
-            w_down,
+        assigned = Assigned(
             order=order,
-            plan=plan,
+            plan=make_plan(counts, limits),
             experts=experts,
             limits=limits,
-            tile=tile,
+            tile=tile_rows(experts.size, limits.experts_per_device),
             axis=EXPERT_AXIS,
         )
-    return out.astype(tokens.dtype), plan, order.counts
+    out = _THROUGH[transport](assigned, tokens, weights, w_gate_up, w_down)
+    return out.astype(tokens.dtype), assigned.plan, order.counts

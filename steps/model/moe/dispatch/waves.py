@@ -21,16 +21,18 @@ this device, P places in a cell, N rows, l width, I expert width.
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from steps.model.moe.dispatch.groups import Sorted, locate, starts
+from steps.model.moe.dispatch.assigned import Assigned
+from steps.model.moe.dispatch.groups import locate, starts
 from steps.model.moe.dispatch.movement import combine, move, spread
 from steps.model.moe.experts import swiglu_experts
-from steps.model.moe.plan import Limits, Plan
+from steps.model.moe.plan import Limits
 
 _FIRST, _FURTHER = 1.25, 0.25
 """Cells relative to an even load: the first holds most pairs, the further ones are small, as few rows are left."""
@@ -61,100 +63,72 @@ class Cells:
 
 
 def through_waves(
+    assigned: Assigned,
     tokens: Float[Array, "T l"],
     weights: Float[Array, "T K"],
     w_gate_up: Float[Array, "EL l 2I"],
     w_down: Float[Array, "EL I l"],
-    *,
-    order: Sorted,
-    plan: Plan,
-    experts: Int[Array, "T K"],
-    limits: Limits,
-    tile: int,
-    axis: str,
 ) -> Float[Array, "T l"]:
-    """The weighted sum of each token's accepted experts, fp32; `axis` is the mesh axis the experts are spread over."""
-    cells = Cells.of(experts.size, limits)
-    fixed = _Fixed(cells=cells, limits=limits, tile=tile, axis=axis)
-    out = _one_wave(fixed, 0, cells.first, tokens, weights, w_gate_up, w_down, order, plan, experts)
+    """The weighted sum of each token's accepted experts, fp32."""
+    cells = Cells.of(assigned.experts.size, assigned.limits)
+    out = _one_wave(assigned, 0, cells.first, tokens, weights, w_gate_up, w_down)
     if not cells.most:
         return out
-    return out + _further_waves(fixed, tokens, weights, w_gate_up, w_down, order, plan, experts)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Fixed:
-    """What is known before the program runs."""
-
-    cells: Cells
-    limits: Limits
-    tile: int
-    axis: str
+    further: Any = _further_waves(cells, assigned, tokens, weights, w_gate_up, w_down)
+    return out + further
 
 
 def _one_wave(
-    fixed: _Fixed,
+    assigned: Assigned,
     first: int | Int[Array, ""],
     places: int,
     tokens: Float[Array, "T l"],
     weights: Float[Array, "T K"],
     w_gate_up: Float[Array, "EL l 2I"],
     w_down: Float[Array, "EL I l"],
-    order: Sorted,
-    plan: Plan,
-    experts: Int[Array, "T K"],
 ) -> Float[Array, "T l"]:
     """What the rows at places [first, first + places) of every pair's list add to the tokens' sums."""
-    with jax.named_scope("wave_maps"):
-        wave = Wave.of(order, plan, experts, fixed.limits, first=first, places=places, tile=fixed.tile, axis=fixed.axis)
+    with jax.named_scope("maps"):
+        wave = Wave.of(assigned, first, places)
     rows = wave.to_experts(tokens)
-    rows = swiglu_experts(rows, wave.group_sizes, w_gate_up, w_down, tile=fixed.tile)
+    rows = swiglu_experts(rows, wave.group_sizes, w_gate_up, w_down, tile=assigned.tile)
     return wave.to_tokens(rows, weights)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _further_waves(fixed, tokens, weights, w_gate_up, w_down, order, plan, experts):
+def _further_waves(cells, assigned, tokens, weights, w_gate_up, w_down):
     def body(number, total):
-        first = fixed.cells.first + number * fixed.cells.further
-        one = _one_wave(fixed, first, fixed.cells.further, tokens, weights, w_gate_up, w_down, order, plan, experts)
-        return total + one
+        first = cells.first + number * cells.further
+        return total + _one_wave(assigned, first, cells.further, tokens, weights, w_gate_up, w_down)
 
     with jax.named_scope("further_waves"):
-        return jax.lax.fori_loop(0, _num_further(fixed, plan), body, jnp.zeros_like(tokens, jnp.float32))
+        return jax.lax.fori_loop(0, _num_further(cells, assigned), body, jnp.zeros_like(tokens, jnp.float32))
 
 
-def _further_forward(fixed, tokens, weights, w_gate_up, w_down, order, plan, experts):
-    arguments = (tokens, weights, w_gate_up, w_down, order, plan, experts)
-    return _further_waves(fixed, *arguments), arguments
+def _further_forward(cells, assigned, *inputs):
+    return _further_waves(cells, assigned, *inputs), (assigned, inputs)
 
 
-def _further_backward(fixed, arguments, cotangent):
-    *differentiated, order, plan, experts = arguments
+def _further_backward(cells, residuals, cotangent):
+    assigned, inputs = residuals
 
     def body(number, totals):
-        first = fixed.cells.first + number * fixed.cells.further
-
-        def wave(*inputs):
-            return _one_wave(fixed, first, fixed.cells.further, *inputs, order, plan, experts)
-
-        _, pull_back = jax.vjp(wave, *differentiated)
+        first = cells.first + number * cells.further
+        _, pull_back = jax.vjp(lambda *given: _one_wave(assigned, first, cells.further, *given), *inputs)
         return tuple(total + one for total, one in zip(totals, pull_back(cotangent), strict=True))
 
     with jax.named_scope("further_waves"):
-        zeros = tuple(jnp.zeros_like(one, jnp.float32) for one in differentiated)
-        totals = jax.lax.fori_loop(0, _num_further(fixed, plan), body, zeros)
-    gradients = (total.astype(one.dtype) for total, one in zip(totals, differentiated, strict=True))
-    return (*gradients, None, None, None)
+        zeros = tuple(jnp.zeros_like(one, jnp.float32) for one in inputs)
+        totals = jax.lax.fori_loop(0, _num_further(cells, assigned), body, zeros)
+    return None, *(total.astype(one.dtype) for total, one in zip(totals, inputs, strict=True))
 
 
 _further_waves.defvjp(_further_forward, _further_backward)
 
 
-def _num_further(fixed: _Fixed, plan: Plan) -> Int[Array, ""]:
+def _num_further(cells: Cells, assigned: Assigned) -> Int[Array, ""]:
     """Waves after the first that the fullest pair needs."""
-    devices = fixed.limits.num_devices
-    fullest = jnp.max(jnp.sum(plan.accepted.reshape(devices, devices, -1), axis=-1))
-    return -(-jnp.maximum(fullest - fixed.cells.first, 0) // fixed.cells.further)
+    return -(-jnp.maximum(jnp.max(assigned.pairs) - cells.first, 0) // cells.further)
 
 
 class Wave(eqx.Module):
@@ -177,35 +151,23 @@ class Wave(eqx.Module):
     axis: str = eqx.field(static=True)
 
     @classmethod
-    def of(
-        cls,
-        order: Sorted,
-        plan: Plan,
-        experts: Int[Array, "T K"],
-        limits: Limits,
-        *,
-        first: int | Int[Array, ""],
-        places: int,
-        tile: int,
-        axis: str,
-    ) -> "Wave":
+    def of(cls, assigned: Assigned, first: int | Int[Array, ""], places: int) -> "Wave":
         """The wave of the places [first, first + places) of every pair's list."""
+        order, experts, limits = assigned.order, assigned.experts, assigned.limits
         devices, local = limits.num_devices, limits.experts_per_device
-        me = jax.lax.axis_index(axis)
         num_places = devices * places
-        num_rows = min(num_places, limits.device_rows) + tile
+        num_rows = min(num_places, limits.device_rows) + assigned.tile
 
-        whole = plan.accepted[me].reshape(devices, local)
-        sent, skipped = _in_wave(whole, first, places)
+        sent, skipped = _in_wave(assigned.sent, first, places)
         expert, offset, used = _cell_contents(sent, places)
         expert = expert + jnp.arange(devices)[:, None] * local
         rank = offset + skipped.reshape(-1)[expert]
         assignment = jnp.where(used, order.assignment[order.start[expert] + rank], experts.size).reshape(-1)
-        position = starts(whole).reshape(-1)[experts] + order.rank - first
-        here = (order.rank < plan.accepted[me][experts]) & (position >= 0) & (position < places)
+        position = starts(assigned.sent).reshape(-1)[experts] + order.rank - first
+        here = assigned.kept & (position >= 0) & (position < places)
         place = jnp.where(here, experts // local * places + position, num_places)
 
-        received, _ = _in_wave(jax.lax.dynamic_slice_in_dim(plan.accepted, me * local, local, axis=1), first, places)
+        received, _ = _in_wave(assigned.received, first, places)
         received_start = starts(received)
         group_sizes = jnp.sum(received, axis=0)
         by_expert = received.T.reshape(-1)
@@ -217,7 +179,9 @@ class Wave(eqx.Module):
         row_start = starts(by_expert).reshape(local, devices)
         expert, offset, used = _cell_contents(received, places)
         row = jnp.where(used, row_start[expert, jnp.arange(devices)[:, None]] + offset, num_rows).reshape(-1)
-        return cls(group_sizes=group_sizes, assignment=assignment, place=place, arrival=arrival, row=row, axis=axis)
+        return cls(
+            group_sizes=group_sizes, assignment=assignment, place=place, arrival=arrival, row=row, axis=assigned.axis
+        )
 
     def to_experts(self, tokens: Float[Array, "T l"]) -> Float[Array, "N l"]:
         """Rows of this device's experts in order of expert, then sender."""
