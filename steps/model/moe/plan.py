@@ -81,11 +81,13 @@ class Plan(eqx.Module):
     """How much of what everybody wants to send is accepted.
 
     Attributes:
+        wanted: rows that sender s has for expert e.
         accepted: rows of sender s that expert e takes: the first so many of that group.
         sender_dropped: rows of sender s lost to `pair_rows`.
         receiver_dropped: rows of sender s lost to `device_rows`.
     """
 
+    wanted: Int[Array, "S E"]
     accepted: Int[Array, "S E"]
     sender_dropped: Int[Array, " S"]
     receiver_dropped: Int[Array, " S"]
@@ -100,6 +102,7 @@ def make_plan(counts: Int[Array, "S E"], limits: Limits) -> Plan:
     accepted = jnp.transpose(taken, (2, 0, 1)).reshape(devices, limits.num_experts)
     num_sent = jnp.sum(sent, axis=(1, 2))
     return Plan(
+        wanted=counts,
         accepted=accepted,
         sender_dropped=jnp.sum(counts, axis=1) - num_sent,
         receiver_dropped=num_sent - jnp.sum(accepted, axis=1),
