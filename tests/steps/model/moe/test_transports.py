@@ -6,6 +6,8 @@ under `emulated`, which does what the collective's documentation says, since XLA
 
 import dataclasses
 import functools
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -199,6 +201,27 @@ def test_which_transport_runs(asked, platform, devices, chosen):
 def test_a_transport_that_cannot_run_names_one_that_can(asked, platform, devices, words):
     with pytest.raises(ValueError, match=words):
         choose(asked, platform, limited(8, devices, None, None))
+
+
+@pytest.mark.parametrize("pair, further", [(1.0, False), pytest.param(None, True, marks=slow)])
+def test_bytes_on_the_wire_are_those_of_the_formula(pair, further, make_mesh):
+    """docs/moe.md: an all-to-all carries S * P rows of l elements, twice forward and twice backward; a further wave,
+    whose cells are smaller, six times, as the backward pass goes there and back again for what it did not keep."""
+    devices, case = 4, make(8, 4)
+    limits = limited(8, devices, None, pair)
+    cells = Cells.of(12 * TOP_K, limits)
+    program = compiled("waves", limits, make_mesh(1, devices), str(movement.UNUSED))
+    real = [
+        jnp.asarray(one, "float32") for one in (case.tokens, case.weights, case.w_gate_up, case.w_down, case.cotangent)
+    ]
+    text = program.lower(*real, case.experts, case.valid).compile().as_text()
+    sizes = [
+        sum(4 * math.prod(map(int, size.split(","))) for size in re.findall(r"f32\[([0-9,]+)\]", shapes))
+        for shapes in re.findall(r"= (.*?) all-to-all\(", text)
+    ]
+    first, more = devices * cells.first * WIDTH * 4, devices * cells.further * WIDTH * 4
+    assert sorted(sizes) == sorted([first] * 4 + [more] * 6 * further)
+    assert (cells.most > 0) == further
 
 
 def test_ragged_lowers_for_gpus(monkeypatch):
