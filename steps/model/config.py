@@ -17,7 +17,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from executor import execution
+from executor import added, execution
 
 HEAD_DIM = 128
 TRAINING_PASSES = 3
@@ -50,9 +50,15 @@ class ModelConfig:
             no limit, so that nothing is ever dropped.
         pair_capacity_factor: rows one device may send another, relative to a perfectly even load; None for no limit.
         expert_parallel: devices that the experts of one layer are spread over; identity, since drops depend on it.
+        shuffle_tokens: tokens are dealt out over the expert axis before they are sent: fewer drops where documents are
+            long, for one more exchange there and back.
+        balancing: how the router bias of the next step comes to be (steps.model.moe.balancing).
+        bias_rate: step of the `sign` bias, in units of a logit.
+        auxiliary_loss: weight of the balancing loss, summed over layers; 0 leaves it out of the gradient.
         xsa, head_gate, gated_norm, qk_norm, rope: parts of the architecture, switched off by ablations only.
         compute_dtype: type of activations and of the weights as they are used; parameters are kept in fp32.
         remat: what is kept for the backward pass; changes memory and time, never the result.
+        transport: how rows travel to their experts (steps.model.moe.dispatch.choice); the same.
     """
 
     vocab_size: int
@@ -86,8 +92,13 @@ class ModelConfig:
     gated_norm: bool = True
     qk_norm: bool = True
     rope: bool = True
+    shuffle_tokens: bool = added(default=False, born=False)
+    balancing: Literal["quantile", "sign", "none"] = added(default="quantile", born="quantile")
+    bias_rate: float = added(default=1e-3, born=1e-3)
+    auxiliary_loss: float = added(default=0.0, born=0.0)
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Remat = execution("experts")
+    transport: Literal["auto", "local", "waves", "ragged", "ring", "dense"] = execution("auto")
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

@@ -39,12 +39,14 @@ class LossAux(eqx.Module):
     Attributes:
         cross_entropy: nats per predicted token, without the logit penalty.
         z_loss: the penalty's share of the loss.
+        balance_loss: the share of the experts' balancing loss, 0 where the config leaves it out.
         weight: sum of the loss mask over predicted tokens.
         router: statistics of every layer, the next router bias among them.
     """
 
     cross_entropy: Float[Array, ""]
     z_loss: Float[Array, ""]
+    balance_loss: Float[Array, ""]
     weight: Float[Array, ""]
     router: RouterStats
 
@@ -52,7 +54,7 @@ class LossAux(eqx.Module):
 def loss(
     params: Params, router_state: RouterState, batch: Batch, config: ModelConfig, mesh: Mesh
 ) -> tuple[Float[Array, ""], LossAux]:
-    """Weighted mean over predicted tokens of cross entropy + z_loss * logsumexp(logits)^2.
+    """Weighted mean over predicted tokens of cross entropy + z_loss * logsumexp(logits)^2, plus the balancing loss.
 
     The mean is over the global batch: weights are summed over every device before the division, so unevenly masked
     shards count by their tokens. A batch without any weight has loss zero.
@@ -66,7 +68,9 @@ def loss(
         scale = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1.0), 0.0)
         cross_entropy = jnp.sum(nats * weight) * scale
         z_loss = config.z_loss * jnp.sum(squares * weight) * scale
-    return cross_entropy + z_loss, LossAux(cross_entropy=cross_entropy, z_loss=z_loss, weight=total, router=router)
+        balance_loss = config.auxiliary_loss * jnp.sum(router.balance_loss) if config.auxiliary_loss else jnp.zeros(())
+    aux = LossAux(cross_entropy=cross_entropy, z_loss=z_loss, balance_loss=balance_loss, weight=total, router=router)
+    return cross_entropy + z_loss + balance_loss, aux
 
 
 def token_losses(

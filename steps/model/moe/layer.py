@@ -22,19 +22,19 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int
 
 from steps.model.config import ModelConfig
-from steps.model.moe.dispatch.all_to_all import PaddedAllToAll
-from steps.model.moe.dispatch.groups import sort_by_expert
-from steps.model.moe.dispatch.local import Local
-from steps.model.moe.experts import swiglu_experts, tile_rows
-from steps.model.moe.plan import Limits, Plan, make_plan
-from steps.model.moe.router import Routing, balancing_bias, route
+from steps.model.moe.balancing import auxiliary_loss, balancing_bias, sign_bias
+from steps.model.moe.dispatch.choice import Transport, choose
+from steps.model.moe.plan import Limits, Plan
+from steps.model.moe.routed import EXPERT_AXIS, routed_experts
+from steps.model.moe.router import Routing, route
+from steps.model.moe.shuffle import collect, deal_out
 from steps.model.moe.stats import MoEStats
 from steps.model.moe.weights import MoEWeights
 from steps.model.norm import rms_norm
 
 __all__ = ["MoEStats", "MoEWeights", "moe"]
 
-DATA_AXIS, EXPERT_AXIS = "data", "expert"
+DATA_AXIS = "data"
 AXES = (DATA_AXIS, EXPERT_AXIS)
 
 SPREAD_OVER_EXPERTS = ("w_gate_up", "w_down")
@@ -56,8 +56,11 @@ def moe(
     """
     _check(x.shape[0], config, mesh)
 
+    limits = Limits.of(config, x.shape[0] // mesh.size)
+    transport = choose(config.transport, mesh.devices.flat[0].platform, limits)
+
     def on_device(x, valid, weights, bias):
-        return _on_device(x, valid, weights, bias, config)
+        return _on_device(x, valid, weights, bias, config, limits, transport)
 
     return jax.shard_map(
         on_device, mesh=mesh, in_specs=(P(AXES), P(AXES), _specs(weights), P()), out_specs=(P(AXES), P())
@@ -65,7 +68,13 @@ def moe(
 
 
 def _on_device(
-    x: Float[Array, "T D"], valid: Bool[Array, " T"], weights: MoEWeights, bias: Float[Array, " E"], config: ModelConfig
+    x: Float[Array, "T D"],
+    valid: Bool[Array, " T"],
+    weights: MoEWeights,
+    bias: Float[Array, " E"],
+    config: ModelConfig,
+    limits: Limits,
+    transport: Transport,
 ) -> tuple[Float[Array, "T D"], MoEStats]:
     x = jnp.where(valid[:, None], x, 0)
     with jax.named_scope("router"):
@@ -74,7 +83,26 @@ def _on_device(
         inner = x
         if weights.latent_down is not None and weights.latent_norm is not None:
             inner = rms_norm(x @ weights.latent_down, weights.latent_norm, config.norm_eps)
-    routed, plan, counts = _through_experts(inner, valid, routing, weights, config)
+    experts, scales, sent_valid = routing.experts, routing.weights, valid
+    dealt = config.shuffle_tokens and limits.num_devices > 1
+    if dealt:
+        with jax.named_scope("shuffle"):
+            inner, experts, scales, sent_valid = (deal_out(one, EXPERT_AXIS) for one in (inner, experts, scales, valid))
+    # On the data axis every device has a copy of the experts: said here, their gradients are summed over it.
+    w_gate_up, w_down = (jax.lax.pcast(w, DATA_AXIS, to="varying") for w in (weights.w_gate_up, weights.w_down))
+    routed, plan, counts = routed_experts(
+        inner,
+        sent_valid,
+        experts,
+        scales,
+        w_gate_up,
+        w_down,
+        limits=limits,
+        transport=transport,
+    )
+    if dealt:
+        with jax.named_scope("shuffle"):
+            routed = collect(routed, EXPERT_AXIS)
     with jax.named_scope("latent_up"):
         out = routed if weights.latent_up is None else routed @ weights.latent_up
     if config.num_shared_experts:
@@ -84,28 +112,6 @@ def _on_device(
     with jax.named_scope("router_stats"):
         stats = _measure(routing, valid, bias, plan, counts, config)
     return out, stats
-
-
-def _through_experts(
-    tokens: Float[Array, "T l"], valid: Bool[Array, " T"], routing: Routing, weights: MoEWeights, config: ModelConfig
-) -> tuple[Float[Array, "T l"], Plan, Int[Array, " E"]]:
-    """The weighted sum of each token's routed experts, the plan, and how often each expert was chosen here."""
-    limits = Limits.of(config, tokens.shape[0])
-    tile = tile_rows(tokens.shape[0] * config.top_k, limits.experts_per_device)
-    num_rows = limits.device_rows + tile
-    with jax.named_scope("plan"):
-        order = sort_by_expert(routing.experts, valid, config.num_experts)
-        if limits.num_devices == 1:
-            plan = make_plan(order.counts[None], limits)
-            transport = Local.of(order, plan, routing.experts, num_rows)
-        else:
-            plan = make_plan(jax.lax.all_gather(order.counts, EXPERT_AXIS), limits)
-            transport = PaddedAllToAll.of(order, plan, routing.experts, limits, num_rows, EXPERT_AXIS)
-    rows = transport.to_experts(tokens)
-    # On the data axis every device has a copy of the experts: said here, their gradients are summed over it.
-    w_gate_up, w_down = (jax.lax.pcast(w, DATA_AXIS, to="varying") for w in (weights.w_gate_up, weights.w_down))
-    rows = swiglu_experts(rows, transport.group_sizes, w_gate_up, w_down, tile=tile)
-    return transport.to_tokens(rows, routing.weights), plan, order.counts
 
 
 def _shared(x: Float[Array, "T D"], weights: MoEWeights) -> Float[Array, "T D"]:
@@ -125,7 +131,7 @@ def _measure(
     me = jax.lax.axis_index(EXPERT_AXIS) if config.expert_parallel > 1 else 0
     logits = jax.lax.stop_gradient(routing.logits)
     counted = valid & routing.finite
-    next_bias, margin_min, margin_max = balancing_bias(routing.margins, counted, bias, top_k=config.top_k, axes=AXES)
+    quantile, margin_min, margin_max = balancing_bias(routing.margins, counted, bias, top_k=config.top_k, axes=AXES)
     z = jnp.sum(jnp.square(jax.nn.logsumexp(logits, axis=-1)), where=counted)
     here = (
         jnp.sum(plan.accepted[me]),
@@ -138,7 +144,22 @@ def _measure(
     totals = jax.lax.psum(jnp.concatenate([jnp.stack(here), counts]), AXES)
     accepted, sender_dropped, receiver_dropped, num_valid, num_padding, nonfinite = totals[: len(here)]
     load, z = totals[len(here) :], jax.lax.psum(z, AXES)
+    # Not the logits without gradient: this one is trained on where the config says so.
+    balance_loss = auxiliary_loss(
+        routing.logits if config.auxiliary_loss else logits,
+        counted,
+        load,
+        num_valid - nonfinite,
+        top_k=config.top_k,
+        axes=AXES,
+    )
+    next_bias = {
+        "quantile": lambda: quantile,
+        "sign": lambda: sign_bias(load, bias, rate=config.bias_rate),
+        "none": lambda: bias,
+    }[config.balancing]()
     share = load / jnp.maximum(jnp.sum(load), 1)
+    pairs = jnp.sum(plan.wanted.reshape(config.expert_parallel, config.expert_parallel, -1), axis=-1)
     return MoEStats(
         next_bias=next_bias,
         load=load,
@@ -150,9 +171,19 @@ def _measure(
         nonfinite=nonfinite,
         entropy=-jnp.sum(jax.scipy.special.xlogy(share, share)),
         z_loss=z / jnp.maximum(num_valid - nonfinite, 1),
+        balance_loss=balance_loss,
+        largest_pair=_largest(pairs),
+        largest_device=_largest(jnp.sum(pairs, axis=0)),
         margin_min=margin_min,
         margin_max=margin_max,
     )
+
+
+def _largest(rows: Int[Array, "..."]) -> Float[Array, ""]:
+    """The largest over the mean, of the worst data-parallel group; 1 where there are no rows at all."""
+    total = jnp.sum(rows)
+    ratio = jnp.where(total > 0, jnp.max(rows) * rows.size / jnp.maximum(total, 1), 1.0)
+    return jax.lax.pmax(ratio, AXES)
 
 
 def _specs(weights: MoEWeights) -> Any:

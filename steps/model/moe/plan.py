@@ -48,26 +48,46 @@ class Limits:
 
     @classmethod
     def of(cls, config: ModelConfig, tokens_per_device: int) -> "Limits":
-        """Both limits relative to an even load: A = T*K rows a device, A/S rows a pair. None is no limit at all."""
-        devices, assignments = config.expert_parallel, tokens_per_device * config.top_k
-        device_rows = devices * assignments
-        if config.capacity_factor is not None:
-            device_rows = min(device_rows, math.ceil(config.capacity_factor * assignments))
+        """The limits of a model's layer."""
+        return cls.relative(
+            assignments=tokens_per_device * config.top_k,
+            num_devices=config.expert_parallel,
+            num_experts=config.num_experts,
+            capacity=config.capacity_factor,
+            pair_capacity=config.pair_capacity_factor,
+        )
+
+    @classmethod
+    def relative(
+        cls,
+        *,
+        assignments: int,
+        num_devices: int,
+        num_experts: int,
+        capacity: float | None,
+        pair_capacity: float | None,
+    ) -> "Limits":
+        """Both limits relative to an even load: A assignments a device, A/S rows a pair. None is no limit at all."""
+        device_rows = num_devices * assignments
+        if capacity is not None:
+            device_rows = min(device_rows, math.ceil(capacity * assignments))
         pair_rows = min(assignments, device_rows)
-        if config.pair_capacity_factor is not None:
-            pair_rows = min(pair_rows, math.ceil(config.pair_capacity_factor * assignments / devices))
-        return cls(num_devices=devices, num_experts=config.num_experts, pair_rows=pair_rows, device_rows=device_rows)
+        if pair_capacity is not None:
+            pair_rows = min(pair_rows, math.ceil(pair_capacity * assignments / num_devices))
+        return cls(num_devices=num_devices, num_experts=num_experts, pair_rows=pair_rows, device_rows=device_rows)
 
 
 class Plan(eqx.Module):
     """How much of what everybody wants to send is accepted.
 
     Attributes:
+        wanted: rows that sender s has for expert e.
         accepted: rows of sender s that expert e takes: the first so many of that group.
         sender_dropped: rows of sender s lost to `pair_rows`.
         receiver_dropped: rows of sender s lost to `device_rows`.
     """
 
+    wanted: Int[Array, "S E"]
     accepted: Int[Array, "S E"]
     sender_dropped: Int[Array, " S"]
     receiver_dropped: Int[Array, " S"]
@@ -82,6 +102,7 @@ def make_plan(counts: Int[Array, "S E"], limits: Limits) -> Plan:
     accepted = jnp.transpose(taken, (2, 0, 1)).reshape(devices, limits.num_experts)
     num_sent = jnp.sum(sent, axis=(1, 2))
     return Plan(
+        wanted=counts,
         accepted=accepted,
         sender_dropped=jnp.sum(counts, axis=1) - num_sent,
         receiver_dropped=num_sent - jnp.sum(accepted, axis=1),

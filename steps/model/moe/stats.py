@@ -16,8 +16,8 @@ class MoEStats(eqx.Module):
     """Statistics of one layer, equal on every device.
 
     Attributes:
-        next_bias: the router bias that would have balanced these tokens, mean zero; what to route the next step with.
-            Evaluation ignores it and keeps the old one.
+        next_bias: what to route the next step with, mean zero, by ModelConfig.balancing. Evaluation ignores it and
+            keeps the old one.
         load: valid assignments per expert as the router chose them, before any were dropped.
         assignments: valid tokens times K.
         accepted: assignments that reached their expert, counted from the plan.
@@ -27,6 +27,10 @@ class MoEStats(eqx.Module):
         nonfinite: valid tokens with a logit that is not finite; their output is NaN on purpose.
         entropy: of the load over experts, in nats; ln(E) is even.
         z_loss: mean over valid tokens of logsumexp(logits)^2; logged, not trained on.
+        balance_loss: E * sum of (share of assignments) * (mean share of scores), 1 when even; the one field that a
+            gradient flows through, and only where ModelConfig.auxiliary_loss is not 0.
+        largest_pair: rows that a sender wants to send to one device, the most of all pairs, over the mean.
+        largest_device: rows that all senders want to send to one device, the most of all, over the mean.
         margin_min, margin_max: range of (logit - token's threshold) that the bias was read from.
     """
 
@@ -40,5 +44,8 @@ class MoEStats(eqx.Module):
     nonfinite: Int[Array, "*L"]
     entropy: Float[Array, "*L"]
     z_loss: Float[Array, "*L"]
+    balance_loss: Float[Array, "*L"]
+    largest_pair: Float[Array, "*L"]
+    largest_device: Float[Array, "*L"]
     margin_min: Float[Array, "*L"]
     margin_max: Float[Array, "*L"]

@@ -1,46 +1,35 @@
 """No exchange: all experts are on this device, so tokens are copied straight to their expert's rows and back.
 
-Letters: T tokens, K experts per token, E experts, l width, N rows.
+Letters: T tokens, K experts per token, EL experts, l width, I expert width.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from steps.model.moe.dispatch.groups import Sorted, locate, starts
+from steps.model.moe.dispatch.assigned import Assigned
+from steps.model.moe.dispatch.groups import locate
 from steps.model.moe.dispatch.movement import combine, spread
-from steps.model.moe.plan import Plan
+from steps.model.moe.experts import swiglu_experts
 
 
-class Local(eqx.Module):
-    """The maps of one layer's dispatch on a single device.
-
-    Attributes:
-        group_sizes: rows each expert has; they lie one behind the other from row 0.
-        assignment: the assignment (t*K + j) of a row, T*K where there is none.
-        row: the row of token t's j-th assignment, N where it was dropped.
-    """
-
-    group_sizes: Int[Array, " E"]
-    assignment: Int[Array, " N"]
-    row: Int[Array, "T K"]
-
-    @classmethod
-    def of(cls, order: Sorted, plan: Plan, experts: Int[Array, "T K"], num_rows: int) -> "Local":
-        accepted = plan.accepted[0]
+def through_local(
+    assigned: Assigned,
+    tokens: Float[Array, "T l"],
+    weights: Float[Array, "T K"],
+    w_gate_up: Float[Array, "EL l 2I"],
+    w_down: Float[Array, "EL I l"],
+) -> Float[Array, "T l"]:
+    """The weighted sum of each token's accepted experts, fp32."""
+    num_rows = assigned.limits.device_rows + assigned.tile
+    accepted, experts = assigned.plan.accepted[0], assigned.experts
+    with jax.named_scope("maps"):
         expert, offset, used = locate(accepted, num_rows)
+        order = assigned.order
         assignment = jnp.where(used, order.assignment[order.start[expert] + offset], experts.size)
-        kept = order.rank < accepted[experts]
-        row = jnp.where(kept, starts(accepted)[experts] + order.rank, num_rows)
-        return cls(group_sizes=accepted, assignment=assignment, row=row)
-
-    def to_experts(self, tokens: Float[Array, "T l"]) -> Float[Array, "N l"]:
-        """Tokens as rows in order of their expert."""
-        with jax.named_scope("dispatch"):
-            return spread(tokens, self.assignment // self.row.shape[1], self.row)
-
-    def to_tokens(self, rows: Float[Array, "N l"], weights: Float[Array, "T K"]) -> Float[Array, "T l"]:
-        """The weighted sum of each token's rows."""
-        with jax.named_scope("combine"):
-            return combine(rows, weights, self.row, self.assignment)
+        row = jnp.where(assigned.kept, assigned.row, num_rows)
+    with jax.named_scope("dispatch"):
+        rows = spread(tokens, assignment // experts.shape[1], row)
+    rows = swiglu_experts(rows, accepted, w_gate_up, w_down, tile=assigned.tile)
+    with jax.named_scope("combine"):
+        return combine(rows, weights, row, assignment)

@@ -61,11 +61,11 @@ move.defvjp(_move_forward, _move_backward)
 def combine(
     rows: Float[Array, "M l"], weights: Float[Array, "T K"], place: Int[Array, "T K"], assignment: Int[Array, " M"]
 ) -> Float[Array, "T l"]:
-    """sum over j of weights[t, j] * rows[place[t, j]] in fp32; a lost assignment adds nothing.
+    """sum over j of weights[t, j] * rows[place[t, j]], fp32; a lost assignment adds nothing.
 
     `assignment` is the inverse of `place`: t*K + j, or T*K for an unused place.
     """
-    return sum_rows(rows, place, weights).astype(rows.dtype)
+    return sum_rows(rows, place, weights)
 
 
 def _combine_forward(rows, weights, place, assignment):
