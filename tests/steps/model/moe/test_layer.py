@@ -301,7 +301,8 @@ def test_tokens_dealt_out_come_back_to_their_places(make_case, make_mesh, poison
     assert dropped == {False: 4 * (32 - 12), True: 0}
 
 
-@pytest.mark.parametrize("balancing", ["sign", pytest.param("none", marks=slow)])
+@slow
+@pytest.mark.parametrize("balancing", ["sign", "none"])
 def test_other_ways_to_balance(make_case, make_mesh, balancing):
     """`sign` moves by its rate, `none` keeps the bias; the auxiliary loss reaches the router through its statistics."""
     case = make_case(expert_parallel=2, balancing=balancing, bias_rate=0.25, auxiliary_loss=0.1)
