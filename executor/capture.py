@@ -58,7 +58,7 @@ class _Tee:
 
     def write(self, text: str) -> int:
         self._log.write(text.encode(errors="replace"))
-        return self._stream.write(text)
+        return self._stream.write(redact(text))
 
     def writelines(self, lines: Any) -> None:
         for line in lines:

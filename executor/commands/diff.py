@@ -15,6 +15,7 @@ from executor.errors import StoreError, UsageError
 from executor.fields import Change
 from executor.record import Record
 from executor.render.terminal import Terminal
+from executor.revision import side_at, split
 from executor.side import Side
 from executor.store import Store
 
@@ -30,7 +31,7 @@ def execute(args: argparse.Namespace) -> int:
         check_picture(args.picture)
     a, b = _sides(args)
     found = diff(a, b)
-    if args.b is None:
+    if args.b is None and not split(args.a)[1]:
         found = dataclasses.replace(found, notes=(*found.notes, *_accepted(args, found, b)))
     more = beside(args, found, a, b)
     if args.picture:
@@ -71,25 +72,19 @@ def _draw(path: str, more: Beside) -> None:
 def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
     if args.b is not None:
         return _side(args, args.a), _side(args, args.b)
-    if not _is_recipe(args.a):
+    if split(args.a)[1]:
+        return _side(args, args.a), _side(args, split(args.a)[0])
+    if not is_recipe(args.a):
         raise UsageError(f"diff {args.a}: an artifact has no last run to compare with; name a second one")
     return _last_run(args, args.a), _recipe_side(args, args.a)
 
 
 def _side(args: argparse.Namespace, typed: str) -> Side:
-    if _is_recipe(typed):
+    if split(typed)[1]:
+        return side_at(typed, scale=args.scale, overrides=args.overrides)
+    if is_recipe(typed):
         return _recipe_side(args, typed)
     return _record_side(args, typed)
-
-
-def _is_recipe(typed: str) -> bool:
-    name, _, revision = typed.rpartition("@")
-    if name.endswith(".py"):
-        raise UsageError(
-            f"{typed}: recipes at git revisions cannot be compared yet; "
-            f"git worktree add ../at-{revision} {revision}, and diff the two files"
-        )
-    return is_recipe(typed)
 
 
 def _recipe_side(args: argparse.Namespace, typed: str) -> Side:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
@@ -52,7 +53,8 @@ def load_recipe(typed: str) -> Recipe:
 def _explained(problem: str) -> Iterator[None]:
     """What a recipe raises is shown from its own first frame on; what the engine has to say stays as it is."""
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):  # what a recipe prints is no result of the command
+            yield
     except MarinadeError:
         raise
     except Exception as error:
