@@ -13,6 +13,10 @@ from executor import failpoints
 NAMES = failpoints.NAMES
 IN_TRAINING_ONLY = {name for name in NAMES if name.startswith("milestone-")}
 STEPS = ("source", "early", "late")
+BY_DEFAULT = (
+    "lease-taken", "function-entered", "milestone-published", "function-returned", "attempt-finished", "commit-sealed",
+    "record-written",
+)  # fmt: skip
 
 
 def place(name: str) -> int:
@@ -20,8 +24,11 @@ def place(name: str) -> int:
 
 
 def cases() -> list:
-    """Every failpoint in the training step; in the others as part of the full matrix."""
-    found = [pytest.param("train", name, id=f"train-{name}") for name in NAMES]
+    """The turning points of the training step; all others, and the other steps, are part of the full matrix."""
+    found = [
+        pytest.param("train", name, id=f"train-{name}", marks=() if name in BY_DEFAULT else pytest.mark.slow)
+        for name in NAMES
+    ]
     for step in STEPS:
         found += [
             pytest.param(step, name, id=f"{step}-{name}", marks=pytest.mark.slow)

@@ -36,7 +36,7 @@ def published(toy) -> dict[str, bytes]:
         record = toy.store.record(path.parent.parent.name)
         folder = path.parent.parent / record.attempt
         for file in (path, *path.parent.glob("milestones/*"), *folder.rglob("*")):
-            if file.is_file():
+            if file.is_file() and not file.name.startswith(".writing-"):  # not under its name yet
                 counting[str(file.relative_to(toy.store.prefix))] = file.read_bytes()
     return counting
 
