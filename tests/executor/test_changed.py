@@ -97,6 +97,7 @@ def test_a_helper_changes_the_recipes_that_reach_it_and_no_others(words: Path) -
     assert changed(words, "HEAD", "--scale", "full")[0] == 0, "a scale that it does not know is no difference"
 
 
+@pytest.mark.slow
 def test_a_recipe_that_cannot_be_built_is_listed_with_the_reason(words: Path) -> None:
     (words / "recipes" / "other.py").write_text("raise ValueError('no good')\n")
     code, text = changed(words, "HEAD")
