@@ -215,6 +215,7 @@ def test_bit_equal_on_repeat_and_under_remat(make_case, make_mesh):
         assert int(getattr(recomputed[2][1], name)) == int(getattr(first[2][1], name)), f"{name} counted twice"
 
 
+@slow
 def test_layers_scanned_over(make_case, make_mesh):
     """Two layers in a scan equal two calls, gradients too, and statistics come stacked."""
     case, mesh = make_case(expert_parallel=2), make_mesh(1, 2)
