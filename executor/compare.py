@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from executor.code_diff import CodeDiff, code_diff
-from executor.fields import Change, field_changes, inputs_at
+from executor.fields import Change, flat_changes, inputs_at
 from executor.matching import amendments, match, own_changes, share_nothing
 from executor.side import Names, Side, SideStep, input_names, inputs_first
+from executor.upstream import Upstream
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,9 +82,9 @@ class Diff:
 
 def diff(a: Side, b: Side) -> Diff:
     """Diff of `b` against `a`."""
-    old_of = match(a.steps, b.steps)
-    if share_nothing(a.steps, b.steps, old_of):
+    if share_nothing(a.steps, b.steps):
         return Diff(a=a.label, b=b.label, added=tuple(b.steps), removed=tuple(a.steps), shares_nothing=True)
+    old_of = match(a.steps, b.steps)
     matched = set(old_of.values())
     forks_a, forks_b = amendments(a.steps, matched), amendments(b.steps, old_of.keys())
     names_a = Names(steps=a.steps, forks=forks_a, old_of={name: name for name in matched}, unmatched="-")
@@ -92,13 +93,13 @@ def diff(a: Side, b: Side) -> Diff:
     texts = _Texts()
     causes: dict[str, Cause] = {}
     inherited: list[Inherited] = []
-    upstream: dict[str, tuple[str, ...]] = {}  # changed step -> the causes in it and above it
+    upstream = Upstream()
     for name, original in forks_a.items():
         raw = Names(steps=a.steps)
         fork, amended = a.steps[name], a.steps[original]
         found = texts.added_to(own_changes(fork, amended, raw, raw), fork, amended)
         causes[name] = Cause(step=name, changes=found, amends=original)
-        upstream[name] = (name,)
+        upstream.cause(name, ())
     for name in inputs_first(b.steps):
         step = b.steps[name]
         if name in forks_b:
@@ -106,20 +107,19 @@ def diff(a: Side, b: Side) -> Diff:
             original = b.steps[forks_b[name]]
             found = texts.added_to(own_changes(original, step, raw, raw), original, step)
             causes[name] = Cause(step=name, changes=found, amends=forks_b[name])
-            upstream[name] = (*_upstream(original, step, forks_a, upstream), name)
+            upstream.cause(name, _read(original, step, forks_a))
         elif name in old_of and a.steps[old_of[name]].key != step.key:
             before = a.steps[old_of[name]]
             found = own_changes(before, step, names_a, names_b)
-            sources = _upstream(before, step, forks_a, upstream)
-            if not found and not sources:
+            read = _read(before, step, forks_a)
+            if not found and not upstream.any(read):
                 # The same words under another hash: one side was written under other identity rules.
                 found = (Change(kind="code", path="identity rules", old=before.key, new=step.key),)
             if found:
                 causes[name] = Cause(step=name, changes=texts.added_to(found, before, step))
-                upstream[name] = (*sources, name)
+                upstream.cause(name, read)
             else:
-                inherited.append(Inherited(step=name, causes=sources))
-                upstream[name] = sources
+                inherited.append(Inherited(step=name, causes=upstream.inherits(name, read)))
 
     return Diff(
         a=a.label,
@@ -175,22 +175,16 @@ def _rewired(names_a: Names, names_b: Names, old_of: Mapping[str, str]) -> Itera
                 yield new, found
 
 
-def _upstream(
-    before: SideStep, step: SideStep, forks_a: Mapping[str, str], upstream: Mapping[str, tuple[str, ...]]
-) -> tuple[str, ...]:
-    """Causes among all that a step reads, directly or not. An amendment that only the old side has counts too."""
-    left = [name for name in input_names(before.payload) if name in forks_a]
-    found: dict[str, None] = {}
-    for name in [*input_names(step.payload), *left]:
-        found.update(dict.fromkeys(upstream.get(name, ())))
-    return tuple(found)
+def _read(before: SideStep, step: SideStep, forks_a: Mapping[str, str]) -> list[str]:
+    """What a step reads, and the amendments that it read before: one that only the old side has counts too."""
+    return [*input_names(step.payload), *(name for name in input_names(before.payload) if name in forks_a)]
 
 
 def _notes(a: Side, b: Side, old_of: Mapping[str, str], texts: _Texts) -> Iterator[Note]:
     for new, old in old_of.items():
         before, after = a.steps[old], b.steps[new]
         if before.execution_only is not None and after.execution_only is not None:
-            found = field_changes(dict(before.execution_only), dict(after.execution_only))
+            found = flat_changes(before.execution_only, after.execution_only)
             if found:
                 yield Note(step=new, kind="execution", changes=found)
         if before.pinned is not None and after.pinned is not None:

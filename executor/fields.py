@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from executor.code_diff import CodeDiff
-from executor.items import align
+from executor.items import align, name_text
 
 _LISTS = ("$tuple", "$set")
 
@@ -48,6 +48,11 @@ class Change:
 def field_changes(old: Any, new: Any, path: str = "") -> tuple[Change, ...]:
     """All differences between two canonical values; an input in them is `{"$input": text}` (executor.side)."""
     return tuple(_walk(old, new, path, ()))
+
+
+def flat_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    """The same for values that are given by their dotted paths."""
+    return tuple(_walk_fields(old, new, "", (), {name: name for name in (*old, *new)}))
 
 
 def exact(value: Any) -> Any:
@@ -124,7 +129,7 @@ def _walk(old: Any, new: Any, path: str, at: _Place) -> Iterator[Change]:
         yield from _walk_fields(old[mark], new[mark], path, at)
     elif mark == "$dict":
         items_old, items_new = ({_text(key): item for key, item in value[mark]} for value in (old, new))
-        names = {_text(key): _key(key) for key, _ in (*old[mark], *new[mark])}
+        names = {_text(key): _key_in_path(key) for key, _ in (*old[mark], *new[mark])}
         if items_old.keys() == items_new.keys() and list(items_old) != list(items_new):
             yield Change(kind="config", path=path, old=old, new=new, at=at)  # not as this engine writes them
         else:
@@ -139,7 +144,7 @@ def _walk_fields(
     old: Mapping[str, Any], new: Mapping[str, Any], path: str, at: _Place, names: Mapping[str, str] | None = None
 ) -> Iterator[Change]:
     for name in {**old, **new}:
-        shown = names[name] if names else name
+        shown = names[name] if names else name_text(name)
         below = f"{path}.{shown}" if path else shown
         if name in old and name in new:
             yield from _walk(old[name], new[name], below, (*at, name))
@@ -193,6 +198,12 @@ def _mark(value: dict[str, Any]) -> str:
     if "$type" in value:
         return "type " + str(value["$type"])
     return next((name for name in value if name.startswith("$")), "{}")
+
+
+def _key_in_path(key: Any) -> str:
+    """The same in a path, in brackets where it would read as several parts: `rates.[0.5]`, `rates."a.b"`."""
+    shown = _key(key)
+    return shown if isinstance(key, str) or shown == name_text(shown) else f"[{shown}]"
 
 
 def _key(key: Any) -> str:

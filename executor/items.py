@@ -11,12 +11,16 @@ Invariant: every position of both lists is in exactly one `Item`; those in both 
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 _NAMES = ("name", "domain", "id")
 _MOST_COMPARED = 4_000_000
 """Pairs of items looked at; longer middles of lists without names are compared by position."""
+_MOST_ALIKE = 250_000
+"""Pairs of named items looked at for one that has another name now; in longer stretches they are gone and come."""
+_SPLITS = re.compile(r'[.\[\]="]')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,14 @@ class Item:
     old: int | None
     new: int | None
     is_moved: bool = False
+
+
+def name_text(name: str | int) -> str:
+    """A name as one part of a dotted path: in quotes where it would read as several, or as none."""
+    plain = str(name)
+    return (
+        plain if plain and plain.isprintable() and not _SPLITS.search(plain) else json.dumps(plain, ensure_ascii=False)
+    )
 
 
 def comparable(value: Any) -> Any:
@@ -47,12 +59,11 @@ def align(old: Sequence[Any], new: Sequence[Any]) -> list[Item]:
     found += [dataclasses.replace(_item(field, old, o, n), is_moved=True) for o, n in moved]
     for left, right in gaps:
         lone_old, lone_new = [o for o in left if o not in gone], [n for n in right if n not in come]
-        for o, n in _changed(field, old, new, lone_old, lone_new):
-            found.append(_item(field, old, o, n))
-            lone_old.remove(o)
-            lone_new.remove(n)
-        found += [_item(field, old, o, None) for o in lone_old]
-        found += [dataclasses.replace(_item(field, new, n, n), old=None) for n in lone_new]
+        changed = _changed(field, old, new, lone_old, lone_new)
+        found += [_item(field, old, o, n) for o, n in changed]
+        old_done, new_done = {o for o, _ in changed}, {n for _, n in changed}
+        found += [_item(field, old, o, None) for o in lone_old if o not in old_done]
+        found += [dataclasses.replace(_item(field, new, n, n), old=None) for n in lone_new if n not in new_done]
     return sorted(found, key=lambda item: (item.old if item.old is not None else item.new or 0, item.old is None))
 
 
@@ -92,9 +103,9 @@ def _item(field: str, named_by: Sequence[Any], old: int | None, new: int | None)
     if not field:
         label = f".{at}"
     elif field in _NAMES:
-        label = f".{named_by[at][field]}"
+        label = f".{name_text(named_by[at][field])}"
     else:
-        label = f"[{field}={named_by[at][field]}]"
+        label = f"[{name_text(field)}={name_text(named_by[at][field])}]"
     return Item(label=label, old=old, new=new)
 
 
@@ -137,17 +148,27 @@ def _changed(
     """Items of one stretch that are the same one, changed: by position, or, of named ones, under another name."""
     if not field:
         return list(zip(left, right, strict=False))
-    found, free = [], list(right)
+    if len(left) * len(right) > _MOST_ALIKE:
+        return []
+    fields_new = {n: _fields(new[n], field) for n in right}
+    found, after = [], 0
     for o in left:
-        n = next((n for n in free if _is_alike(old[o], new[n], field)), None)
-        if n is not None:
-            found.append((o, n))
-            free = free[free.index(n) + 1 :]
+        fields = _fields(old[o], field)
+        at = next((i for i in range(after, len(right)) if _is_alike(fields, fields_new[right[i]])), None)
+        if at is not None:
+            found.append((o, right[at]))
+            after = at + 1
     return found
 
 
-def _is_alike(old: dict[str, Any], new: dict[str, Any], field: str) -> bool:
+def _fields(item: dict[str, Any], field: str) -> dict[str, str]:
+    return {name: _text(value) for name, value in item.items() if name != field}
+
+
+def _is_alike(old: dict[str, str], new: dict[str, str]) -> bool:
     """Half of what else is in them is equal."""
-    others = {*old, *new} - {field, "$type"}
-    same = sum(name in old and name in new and _text(old[name]) == _text(new[name]) for name in others)
-    return old.get("$type") == new.get("$type") and 2 * same >= len(others) > 0
+    if old.get("$type") != new.get("$type"):
+        return False
+    others = len((old.keys() | new.keys()) - {"$type"})
+    same = sum(new.get(name) == text for name, text in old.items() if name != "$type")
+    return 2 * same >= others > 0

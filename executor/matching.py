@@ -104,13 +104,16 @@ def own_changes(old: SideStep, new: SideStep, names_old: Names, names_new: Names
     return tuple(found)
 
 
-def share_nothing(a: Mapping[str, SideStep], b: Mapping[str, SideStep], old_of: Mapping[str, str]) -> bool:
-    """True where names are all that matched: no two steps have a key, a function or a config in common."""
+def share_nothing(a: Mapping[str, SideStep], b: Mapping[str, SideStep]) -> bool:
+    """True where names are all that there can be in common: no step of one has a key, a function or a config of the
+    other's."""
     if not a or not b:
         return False
-    return not any(
-        before.key == after.key
-        or before.payload.get("function") == after.payload.get("function")
-        or payload_text(before.payload.get("config")) == payload_text(after.payload.get("config"))
-        for before, after in ((a[old], b[new]) for new, old in old_of.items())
-    )
+
+    def has(steps: Mapping[str, SideStep]) -> set[tuple[str, str]]:
+        found = {("key", step.key) for step in steps.values()}
+        found |= {("function", step.payload.get("function") or "") for step in steps.values()}
+        configs = (step.payload.get("config") for step in steps.values())
+        return found | {("config", payload_text(config)) for config in configs if config}
+
+    return has(a).isdisjoint(has(b))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -334,6 +335,33 @@ def test_two_that_share_nothing_say_so() -> None:
     assert not diff(side(), side(**BASE)).shares_nothing
 
 
+def test_steps_of_one_function_share_it_whatever_their_names() -> None:
+    found = diff(side(x={"v": 1, "w": 2}), side(y={"v": 1, "w": 3}))
+    assert not found.shares_nothing and (found.removed, found.added) == (("x",), ("y",))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({"a.b": 1, "a": {"b": 1}}, {"a.b": 2, "a": {"b": 2}}, ['"a.b"', "a.b"]),
+        ({"": 1}, {"": 2}, ['""']),
+        (
+            [{"name": "a.b", "b": 1}, {"name": "a", "b": {"b": 1}}],
+            [{"name": "a.b", "b": 2}, {"name": "a", "b": {"b": 2}}],
+            ['"a.b".b', "a.b.b"],
+        ),
+        ({"$dict": [[1.5, 1], ["1.5", 1]]}, {"$dict": [[1.5, 2], ["1.5", 2]]}, ["[1.5]", '"1.5"']),
+    ],
+)
+def test_paths_name_one_place(old: Any, new: Any, expected: list[str]) -> None:
+    assert [change.path for change in field_changes(old, new)] == expected
+
+
+def test_execution_only_paths_stay_as_they_are() -> None:
+    a, b = (side(x=({"y": 1}, {"execution_only": {"data.workers": n}})) for n in (8, 16))
+    assert [change.path for note in diff(a, b).notes for change in note.changes] == ["data.workers"]
+
+
 def test_a_side_travels_as_json() -> None:
     a = side(x=({"y": 1}, {"source": {"f": "text", "g": "text"}, "numbers": {"tokens": 1}, "pinned": {"f": "1"}}))
     text = a.to_json()
@@ -415,3 +443,32 @@ def test_ten_thousand_steps_in_seconds() -> None:
     found = diff(a, b)
     assert list(causes(found)) == ["s0"] and len(found.inherited) == 9_999
     assert time.process_time() - started < 5
+
+
+def test_causes_above_causes_take_memory_in_proportion() -> None:
+    """A chain of which every step is a cause, but for the last two, which inherit from all of them."""
+
+    def chain(first: int, count: int) -> Side:
+        steps: dict[str, Any] = {"s0": {"v": first}}
+        for number in range(1, count):
+            steps[f"s{number}"] = {"v": first if number < count - 2 else 0, "n": number, "i": use(f"s{number - 1}")}
+        return side(**steps)
+
+    peaks = []
+    for count in (500, 2_000):
+        a, b = chain(1, count), chain(2, count)
+        tracemalloc.start()
+        found = diff(a, b)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        last = found.inherited[-1].causes
+        assert last == tuple(f"s{number}" for number in range(count - 2)) and last is found.inherited[-2].causes
+    assert peaks[1] < 6 * peaks[0]
+
+
+def test_long_lists_with_other_names_are_compared_in_seconds() -> None:
+    old = [{"name": f"a{i}", "u": i, "v": i} for i in range(2_000)]
+    new = [{"name": f"b{i}", "u": -i - 1, "v": -i - 1} for i in range(2_000)]
+    started = time.process_time()
+    found = field_changes([*old, {"name": "z", "v": 0}], [*new, {"name": "z", "v": 1}])
+    assert len(found) == 4_001 and time.process_time() - started < 3

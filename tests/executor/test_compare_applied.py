@@ -100,11 +100,11 @@ def leaves() -> st.SearchStrategy[Any]:
 
 def containers(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     lists = st.lists(items, max_size=4)
-    fields = st.dictionaries(st.sampled_from(["a", "b", "name"]), items, max_size=3)
+    fields = st.dictionaries(st.sampled_from(["a", "b", "a.b", "a.b.name", "", "name"]), items, max_size=4)
     stage = st.builds(
         lambda s, w, x: {"$type": "C", "start": s, "weight": w, "x": x}, st.integers(0, 4), leaves(), items
     )
-    keys = st.sampled_from([1, 1.0, True, None, "1", "a"])
+    keys = st.sampled_from([1, 1.0, True, None, "1", "a", "1.0", "a.b"])
     pairs = st.lists(st.tuples(keys, items).map(list), max_size=3, unique_by=lambda pair: json.dumps(pair[0]))
     return st.one_of(
         lists,
@@ -123,6 +123,8 @@ CONFIGS = st.recursive(leaves(), containers, max_leaves=12)
 
 def check_values(old: Any, new: Any) -> None:
     changes = [change_json(change) for change in field_changes(old, new)]
+    shown = Counter((change["path"], change["op"] == "added") for change in changes)
+    assert not shown or max(shown.values()) == 1, "two changes under one path"
     assert canonical_json(applied(old, json.loads(json.dumps(changes)))) == canonical_json(new)
 
 
