@@ -148,9 +148,16 @@ class _Texts:
         )
 
     def _diff(self, change: Change, before: SideStep, after: SideStep) -> CodeDiff:
-        key = (change.path, change.old, change.new, before.source is None, after.source is None)
+        lacking = tuple(
+            label
+            for label, fingerprint, source in (("a", change.old, before.source), ("b", change.new, after.source))
+            if fingerprint is not None and change.path not in (source or {})
+        )
+        key = (change.path, change.old, change.new, lacking)
         if key not in self._made:
-            self._made[key] = code_diff(before.source, after.source, change.path)
+            made = code_diff(before.source or {}, after.source or {}, change.path)
+            missing = f"the text of {' and '.join(lacking)} was not kept"
+            self._made[key] = CodeDiff(missing=missing) if lacking else made
         return self._made[key]
 
 

@@ -77,7 +77,7 @@ class Side:
         steps: Mapping[str, Mapping[str, Any]],
         source: Callable[[str], Mapping[str, str]] | None = None,
     ) -> "Side":
-        """A run, from the `steps` of its `.runs` entry; `source(address)` reads the code kept with an artifact."""
+        """A run, from the `steps` of its `.runs` entry; `source(name)` reads the code kept of a step."""
         return cls(
             label=label,
             steps={
@@ -87,7 +87,7 @@ class Side:
                     amends=step.get("amends", ""),
                     pinned=step.get("pinned"),
                     execution_only=step.get("execution_only"),
-                    source=_kept(source, step.get("address", "")),
+                    source=_kept(source, name),
                     numbers=step.get("numbers"),
                     address=step.get("address", ""),
                 )
@@ -137,8 +137,8 @@ class Side:
         return cls(label=data["label"], steps=steps)
 
 
-def _kept(source: Callable[[str], Mapping[str, str]] | None, address: str) -> Mapping[str, str] | None:
-    return None if source is None or not address else KeptTexts(lambda: source(address))
+def _kept(source: Callable[[str], Mapping[str, str]] | None, name: str) -> Mapping[str, str] | None:
+    return None if source is None else KeptTexts(lambda: source(name))
 
 
 def input_text(reference: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from executor.commands.beside import Beside, beside
 from executor.commands.finding import find_record, is_recipe
@@ -99,7 +100,8 @@ def _last_run(args: argparse.Namespace, typed: str) -> Side:
             f"{opened.recipe.name} was never run at scale {opened.scale} under {opened.store.prefix}; "
             f"marinade run {typed} runs it, marinade diff {typed} OTHER compares it with something else"
         )
-    return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps, _source_of(opened.store))
+    source = _source_of(opened.store, run.steps, run.outcome)
+    return Side.of_run(f"{opened.recipe.name}, run {run.id}", run.steps, source)
 
 
 def _accepted(args: argparse.Namespace, found: Diff, side: Side) -> Iterator[Note]:
@@ -117,12 +119,23 @@ def _accepted(args: argparse.Namespace, found: Diff, side: Side) -> Iterator[Not
             yield Note(step=keys[key], kind="accepted", changes=(reason,))
 
 
-def _source_of(store: Store) -> Callable[[str], Mapping[str, str]]:
-    """Reads the code kept with the artifact at an address."""
+def _source_of(
+    store: Store, steps: Mapping[str, Mapping[str, Any]], outcome: Mapping[str, Mapping[str, Any]]
+) -> Callable[[str], Mapping[str, str]]:
+    """Reads the code kept of a step of a run: with the attempt that the run ended with, else, where it did not come to
+    its end, with the artifact or the newest attempt there is."""
 
-    def read(address: str) -> Mapping[str, str]:
-        record = store.record(address)
-        return {} if record is None else store.source(address, record.attempt).functions
+    def read(name: str) -> Mapping[str, str]:
+        ended, step = outcome.get(name, {}), steps[name]
+        address = ended.get("address") or step.get("address", "")
+        if not address:
+            entry = store.index.lookup("recipe", [step["key"]]).get(step["key"])
+            address = entry.address if entry is not None else ""
+        attempt = ended.get("attempt", "")
+        if address and not attempt:
+            record = store.record(address) or next(iter(store.attempts(address)), None)
+            attempt = record.attempt if record is not None else ""
+        return store.source(address, attempt).functions if address and attempt else {}
 
     return read
 
@@ -136,7 +149,10 @@ def _record_side(args: argparse.Namespace, typed: str) -> Side:
         with open(typed) as file:
             data = json.load(file)
         if isinstance(data, dict) and "steps" in data and "recipe" in data:
-            return Side.of_run(typed, data["steps"])
+            folder, source = os.path.dirname(os.path.abspath(typed)), None
+            if os.path.basename(folder) == ".runs":
+                source = _source_of(Store(os.path.dirname(folder)), data["steps"], data.get("outcome", {}))
+            return Side.of_run(typed, data["steps"], source)
         try:
             root = Record.from_json(json.dumps(data))
         except (TypeError, AttributeError) as error:

@@ -298,3 +298,19 @@ def test_a_store_that_cannot_be_read_does_not_end_a_diff(typed: Type, project, m
     code, text = typed("diff", TOY, "--set", "big.width=9")
     assert code == 1 and "+12.5%" in text
     assert "note: what has run and what is left to run is not known: the network is down" in text
+
+
+def test_the_code_of_a_run_is_shown_whether_it_finished_or_not(typed: Type, project) -> None:
+    def report(line: str) -> None:
+        project.write("toy_recipe.py", RECIPE.replace('    put(f"{output}/report.md", "done")', line))
+
+    finished, failed = '    put(f"{output}/report.md", "done")', '    put(f"{output}/report.md", config.nothing)'
+    for line, exit_code in ((finished, 0), (failed, 1)):
+        report(line)
+        assert typed("run", "toy_recipe.py", "--inline")[0] == exit_code
+        run = max(Path(project.prefix, ".runs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        report('    put(f"{output}/report.md", "other")')
+        for asked in (("toy_recipe.py",), (str(run), "toy_recipe.py")):
+            code, text = typed("diff", *asked)
+            assert code == 1 and f"-{line}" in text and '+    put(f"{output}/report.md", "other")' in text, text
+            assert "the text of" not in text and "@@ -0,0" not in text, text
