@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from steps.model.moe.dispatch.choice import Transport
+from steps.model.config import Transport
 from steps.model.moe.plan import Limits
 from steps.model.moe.routed import routed_experts
 

@@ -25,13 +25,9 @@ class CodeDiff:
     missing: str = ""
 
 
-def code_diff(old: Mapping[str, str] | None, new: Mapping[str, str] | None, name: str) -> CodeDiff:
+def code_diff(old: Mapping[str, str], new: Mapping[str, str], name: str) -> CodeDiff:
     """The diff of `name` between the texts of two sides; a side without it has it empty."""
-    if old is None or new is None:
-        return CodeDiff(missing=f"the text of {'a' if old is None else 'b'} was not kept")
     before, after = old.get(name, ""), new.get(name, "")
-    if not before and not after:
-        return CodeDiff(missing="its text was not kept")
     if before == after:
         return CodeDiff(missing="the text kept is the same on both sides: that of a run under other code was kept")
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=_CONTEXT_LINES, lineterm="")

@@ -155,9 +155,11 @@ class _Texts:
         )
         key = (change.path, change.old, change.new, lacking)
         if key not in self._made:
-            made = code_diff(before.source or {}, after.source or {}, change.path)
-            missing = f"the text of {' and '.join(lacking)} was not kept"
-            self._made[key] = CodeDiff(missing=missing) if lacking else made
+            self._made[key] = (
+                CodeDiff(missing=f"the text of {' and '.join(lacking)} was not kept")
+                if lacking
+                else code_diff(before.source or {}, after.source or {}, change.path)
+            )
         return self._made[key]
 
 

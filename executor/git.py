@@ -2,19 +2,20 @@
 
 git.commit(folder)     "3baf10d…", empty where there is no repository
 git.patch(folder)      text that turns that commit into what lies here, files never added included
+git.archive(folder, git.resolve(folder, "main~2"))      a revision's files
 """
 
 import dataclasses
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from executor.errors import MarinadeError
 
-MOST_PATCH_BYTES = 1 << 20
-"""A file whose change is larger is left out of a patch and named."""
+MOST_FILE_BYTES, MOST_PATCH_BYTES = 1 << 20, 8 << 20
+"""A changed file that is larger, and files beyond what all changed ones may have together, are left out and named."""
 _SECONDS = 60
 
 
@@ -35,59 +36,48 @@ class GitFailed(MarinadeError):
     """Git said no; the message is git's own."""
 
 
-def run(folder: str | Path, *arguments: str, environment: Mapping[str, str] | None = None, given: str = "") -> str:
-    """Output of a git command in a folder. Raises GitFailed with what git wrote, or that there is no git."""
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            input=given.encode(),
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(environment or {})},
-        )
-    except OSError as error:
-        raise GitFailed(f"git cannot be run: {error}") from error
-    except subprocess.TimeoutExpired as error:
-        raise GitFailed(f"git {' '.join(arguments)} took longer than {_SECONDS} s") from error
-    if found.returncode != 0:
-        raise GitFailed(found.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed")
-    return found.stdout.decode(errors="surrogateescape")
-
-
-def ask(folder: str | Path, *arguments: str) -> str:
-    """The same without line ends, empty where git has no answer."""
-    try:
-        return run(folder, *arguments).strip()
-    except GitFailed:
-        return ""
-
-
-def top(folder: str | Path) -> str:
-    """The repository's folder, empty where there is none."""
-    return ask(folder, "rev-parse", "--show-toplevel")
-
-
 def commit(folder: str | Path) -> str:
     """The commit that is checked out, empty where there is none."""
-    return ask(folder, "rev-parse", "--verify", "HEAD^{commit}")
+    return _ask(folder, "rev-parse", "--verify", "HEAD^{commit}")
 
 
 def branch(folder: str | Path) -> str:
     """The branch that is checked out, empty for a detached head."""
-    return ask(folder, "symbolic-ref", "--short", "HEAD")
+    return _ask(folder, "symbolic-ref", "--short", "HEAD")
 
 
-def patch(folder: str | Path, most_bytes: int = MOST_PATCH_BYTES) -> Patch:
+def top(folder: str | Path) -> str:
+    """The repository's folder, empty where there is none."""
+    return _ask(folder, "rev-parse", "--show-toplevel")
+
+
+def resolve(folder: str | Path, revision: str) -> str:
+    """The commit that a revision names. Raises GitFailed naming it."""
+    try:
+        named = f"{revision}^{{commit}}"
+        return _text(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", named).strip()
+    except GitFailed as error:
+        raise GitFailed(f"{revision}: there is no such revision in {top(folder) or folder}") from error
+
+
+def archive(folder: str | Path, commit: str) -> bytes:
+    """A commit's files as a tar archive. Raises GitFailed."""
+    return _run(folder, "archive", "--format=tar", commit)
+
+
+def patch(folder: str | Path, *, without: str | Path = "", most_bytes: int = MOST_FILE_BYTES) -> Patch:
     """All changes of the repository that a folder lies in; files that were never added and are not ignored are in it.
 
-    They are staged in an index of their own, so that the user's stays as it is. Raises GitFailed.
+    They are staged in an index of their own, so that the user's stays as it is. What lies under `without` is left out
+    in silence: a store inside the checkout is no part of its source. Raises GitFailed.
     """
     root = top(folder)
     if not root or not commit(root):
         return Patch()
+    below = _below(root, without) if without else ""
+    apart = [_except(below)] if below else []
     with tempfile.TemporaryDirectory(prefix="marinade-index-") as aside:
-        objects = run(root, "rev-parse", "--path-format=absolute", "--git-path", "objects").strip()
+        objects = _text(root, "rev-parse", "--path-format=absolute", "--git-path", "objects").strip()
         # New blobs go aside as well: what a patch was made from is no part of the user's repository.
         own = {
             "GIT_INDEX_FILE": f"{aside}/index",
@@ -95,19 +85,28 @@ def patch(folder: str | Path, most_bytes: int = MOST_PATCH_BYTES) -> Patch:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
         }
         os.mkdir(f"{aside}/objects")
-        run(root, "read-tree", "HEAD", environment=own)
-        left_out = _too_large(root, most_bytes)
-        paths = [".", *(f":(exclude,literal){path}" for path in left_out)]
-        run(root, "add", "--all", "--", *paths, environment=own)
-        text = run(root, "diff", "--cached", "--binary", "--no-color", "--no-ext-diff", "HEAD", environment=own)
-    return Patch(text=text, left_out=tuple(left_out))
+        _run(root, "read-tree", "HEAD", environment=own)
+        left_out = tuple(_too_large(root, _changed(root, apart), most_bytes))
+        _run(root, "add", "--all", "--", ".", *apart, *map(_except, left_out), environment=own)
+        text = _text(root, "diff", "--cached", "--binary", "--no-color", "--no-ext-diff", "HEAD", environment=own)
+    return Patch(text=text, left_out=left_out)
 
 
-def _too_large(root: str, most_bytes: int) -> list[str]:
-    """Changed and new files that are larger than what a patch takes."""
-    listed = run(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
-    paths = [entry[3:] for entry in listed.split("\0") if len(entry) > 3]
-    return [path for path in paths if _size(Path(root, path)) > most_bytes]
+def _changed(root: str, apart: Iterable[str]) -> list[str]:
+    """Changed and new files, by path from the root."""
+    status = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+    return [entry[3:] for entry in _text(root, *status, "--", ".", *apart).split("\0") if len(entry) > 3]
+
+
+def _too_large(root: str, paths: Iterable[str], most_bytes: int) -> list[str]:
+    """Those that a patch does not take; small ones go first, so that what is left out is the least in number."""
+    left_out, taken = [], 0
+    for size, path in sorted((_size(Path(root, path)), path) for path in paths):
+        if size > most_bytes or taken + size > MOST_PATCH_BYTES:
+            left_out.append(path)
+        else:
+            taken += size
+    return left_out
 
 
 def _size(path: Path) -> int:
@@ -117,26 +116,43 @@ def _size(path: Path) -> int:
         return 0
 
 
-def apply(folder: str | Path, text: str) -> None:
-    """Turn a checkout into what a patch was made from. Raises GitFailed when it does not apply."""
-    if text:
-        run(folder, "apply", "--whitespace=nowarn", "-", given=text)
+def _below(root: str, path: str | Path) -> str:
+    """A path from the root; empty for the root itself and for what lies elsewhere."""
+    whole, folder = Path(path).resolve(), Path(root).resolve()
+    return whole.relative_to(folder).as_posix() if folder in whole.parents else ""
 
 
-def resolve(folder: str | Path, revision: str) -> str:
-    """The commit that a revision names. Raises GitFailed naming it."""
+def _except(path: str) -> str:
+    """What makes git pass over a path."""
+    return f":(exclude,literal){path}"
+
+
+def _ask(folder: str | Path, *arguments: str) -> str:
+    """Git's answer without line ends, empty where it has none."""
     try:
-        return run(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
-    except GitFailed as error:
-        raise GitFailed(f"{revision}: no such revision in {top(folder) or folder}") from error
+        return _text(folder, *arguments).strip()
+    except GitFailed:
+        return ""
 
 
-def has(folder: str | Path, commit: str, path: str) -> bool:
-    """Whether a file stands in a commit."""
-    return bool(ask(folder, "cat-file", "-t", f"{commit}:{path}"))
+def _text(folder: str | Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    return _run(folder, *arguments, environment=environment).decode(errors="surrogateescape")
 
 
-def changed(folder: str | Path, base: str, head: str = "") -> Sequence[str]:
-    """Paths that differ between two commits, or between one and what lies here; from the repository's root."""
-    found = run(top(folder) or folder, "diff", "--name-only", "-z", "--no-renames", base, *([head] if head else []))
-    return [path for path in found.split("\0") if path]
+def _run(folder: str | Path, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
+    """Output of a git command in a folder. Raises GitFailed with what git wrote, or that there is no git."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(environment or {})},
+        )
+    except OSError as error:
+        raise GitFailed(f"git cannot be run: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise GitFailed(f"git {arguments[0]} took longer than {_SECONDS} s") from error
+    if found.returncode != 0:
+        raise GitFailed(found.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed")
+    return found.stdout

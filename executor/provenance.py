@@ -35,13 +35,13 @@ class Provenance:
     packages: dict[str, str]
 
     @classmethod
-    def of(cls, recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str) -> "Provenance":
-        """Raises nothing: where git fails the record says so by an empty commit."""
+    def of(cls, recipe: Recipe, scale: str, arguments: Sequence[str], run_id: str, prefix: str) -> "Provenance":
+        """Raises nothing: where git fails the record says so. The store at `prefix` is no part of the patch."""
         commit = git.commit(recipe.root)
         found, problem = git.Patch(), ""
         if commit:
             try:
-                found = git.patch(recipe.root)
+                found = git.patch(recipe.root, without=prefix if "://" not in prefix else "")
             except git.GitFailed as error:
                 problem = str(error)
         patch = redact(found.text)

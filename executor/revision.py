@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from executor import git
 from executor.declared import UNKNOWN_SCALE
 from executor.errors import MarinadeError, UsageError
 from executor.side import Side
@@ -61,12 +62,12 @@ def side_at(typed: str, *, scale: str, overrides: Sequence[str] = ()) -> Side:
 @contextlib.contextmanager
 def files_of(repository: Path, revision: str) -> Iterator[Path]:
     """The files of a revision in a temporary folder. Raises UsageError where there is no such revision."""
-    command = ["git", "-C", str(repository), "archive", "--format=tar", revision]
-    done = subprocess.run(command, capture_output=True)
-    if done.returncode:
-        raise UsageError(f"{revision}: git cannot read this revision: {done.stderr.decode(errors='replace').strip()}")
+    try:
+        data = git.archive(repository, git.resolve(repository, revision))
+    except git.GitFailed as error:
+        raise UsageError(str(error)) from error
     with tempfile.TemporaryDirectory(prefix="marinade-revision-") as folder:
-        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             archive.extractall(folder, filter="data")
         checkout = Path(folder).resolve()
         if (checkout / "executor").is_dir() and not (checkout / "executor" / "declared.py").is_file():
@@ -75,11 +76,11 @@ def files_of(repository: Path, revision: str) -> Iterator[Path]:
 
 
 def repository_of(folder: Path) -> Path:
-    """The top of the git repository that a folder is in."""
-    done = subprocess.run(["git", "-C", str(folder), "rev-parse", "--show-toplevel"], capture_output=True, text=True)
-    if done.returncode:
+    """The top of the git repository that a folder is in. Raises UsageError where there is none."""
+    found = git.top(folder)
+    if not found:
         raise UsageError(f"{folder} is in no git repository, so there are no revisions to compare")
-    return Path(done.stdout.strip())
+    return Path(found)
 
 
 def build_side(checkout: Path, recipe: str, *, scale: str, overrides: Sequence[str] = ()) -> Side:

@@ -129,7 +129,7 @@ def run_experiment(
         tell(Planned(plan=prepared.plan, run_id=run_id))
         from executor.scheduler import Scheduler
 
-        provenance = Provenance.of(recipe, scale, arguments, run_id) if todo else None
+        provenance = Provenance.of(recipe, scale, arguments, run_id, store.prefix) if todo else None
         scheduler = Scheduler(
             prepared,
             backend,

@@ -18,6 +18,7 @@ from executor.costs import Costs, Pair, ToRun, costs, has_numbers, pairs, still_
 from executor.errors import MarinadeError, StoreError, UsageError
 from executor.metrics import DESCRIPTION, Curve, Description, read_curve
 from executor.record import Record
+from executor.revision import split
 from executor.secrets import redact
 from executor.side import Side
 from executor.store import Store, default_prefix
@@ -48,7 +49,9 @@ class _Known:
 
 def beside(args: argparse.Namespace, found: Diff, a: Side, b: Side) -> Beside:
     """Raises UsageError where metrics were asked for by name and there are none."""
-    known_a, known_b = _known(args, args.a, is_last_run=args.b is None), _known(args, args.b or args.a)
+    name, revision = split(args.a)
+    known_a = _known(args, args.a, is_last_run=args.b is None and not revision)
+    known_b = _known(args, args.b or name)
     a, b = _with_numbers(a, known_a), _with_numbers(b, known_b)
     matched = pairs(found, a, b)
     metrics, notes = (), ()

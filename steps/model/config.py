@@ -23,6 +23,9 @@ HEAD_DIM = 128
 TRAINING_PASSES = 3
 """Training costs three forward passes: one forward, and a backward of twice that."""
 
+Transport = Literal["auto", "local", "waves", "ragged", "ring", "dense"]
+"""How rows travel to their experts; steps.model.moe.dispatch.choice says which does where."""
+
 Remat = Literal["none", "experts", "layer"]
 """What is kept from the forward pass for the backward one: everything; of each layer the experts' intermediates; or
 only each layer's input (the least memory, and the expert exchange runs once more)."""
@@ -98,7 +101,7 @@ class ModelConfig:
     auxiliary_loss: float = added(default=0.0, born=0.0)
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Remat = execution("experts")
-    transport: Literal["auto", "local", "waves", "ragged", "ring", "dense"] = execution("auto")
+    transport: Transport = execution("auto")
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

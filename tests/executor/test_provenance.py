@@ -30,6 +30,7 @@ def run(folder, *words):
 
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch):
+    """What one test makes known as secret is hidden in no other."""
     monkeypatch.setattr(secrets, "_revealed", set())
 
 
@@ -43,17 +44,31 @@ def test_a_patch_turns_the_commit_into_what_lies_there(checkout, tmp_path_factor
 
     clone = tmp_path_factory.mktemp("clone")
     run(clone, "clone", "--quiet", str(checkout), ".")
-    git.apply(clone, patch.text)
+    subprocess.run(["git", "-C", str(clone), "apply", "-"], input=patch.text.encode(), check=True)
     assert (clone / "kept.py").read_text() == "x = 2\n" and (clone / "new.py").read_text() == "y = 1\n"
     assert not (clone / "ignored.py").exists() and not (clone / "large.bin").exists()
+
+
+def test_a_patch_has_a_limit_and_leaves_the_store_out(checkout, monkeypatch):
+    (checkout / "store").mkdir()
+    (checkout / "store/artifact").write_text("not source\n")
+    monkeypatch.setattr(git, "MOST_PATCH_BYTES", 10)
+    found = git.patch(checkout, without=checkout / "store")
+    assert found.left_out == ("new.py", "large.bin"), "6 bytes each: the first fits"
+    assert "x = 2" in found.text and "not source" not in found.text
+    assert "not source" not in git.patch(checkout, without=checkout / "store").text
+    monkeypatch.undo()
+    assert "not source" in git.patch(checkout, without=checkout.parent / "elsewhere").text
 
 
 def test_commit_branch_and_revisions(checkout, tmp_path_factory):
     head = git.commit(checkout)
     assert len(head) == 40 and git.branch(checkout) == "trunk"
     assert git.resolve(checkout, "trunk") == head
-    with pytest.raises(git.GitFailed, match="nope: no such revision"):
+    with pytest.raises(git.GitFailed, match="nope: there is no such revision"):
         git.resolve(checkout, "nope")
+    with pytest.raises(git.GitFailed, match="--all: there is no such revision"):
+        git.resolve(checkout, "--all")
     nowhere = tmp_path_factory.mktemp("nowhere")
     assert (git.commit(nowhere), git.branch(nowhere), git.patch(nowhere)) == ("", "", git.Patch())
 

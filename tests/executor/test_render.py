@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from executor.changed import ChangedRecipe
-from executor.code_diff import code_diff
+from executor.code_diff import CodeDiff, code_diff
 from executor.compare import Cause, Diff, Inherited, Note
 from executor.estimate import Estimate, StepEstimate
 from executor.fields import Change
@@ -118,7 +118,7 @@ TOKENIZER = code_diff(
     {"f": "\n".join(["def f(rows):", *(f"    x{i} = rows[{i + 1}]" for i in range(9)), "    return " + "y" * 90])},
     "f",
 )
-NOT_KEPT = code_diff(None, {"f": "x"}, "f")
+NOT_KEPT = CodeDiff(missing="the text of a was not kept")
 
 DIFF = Diff(
     a="recipes/hero.py",

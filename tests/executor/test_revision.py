@@ -106,7 +106,7 @@ def test_nothing_of_the_users_is_touched(repository):
 
 def test_what_is_not_there_is_said(repository, tmp_path_factory):
     nope = marinade(repository, "diff", "recipes/words.py@nope")
-    assert nope.returncode == 2 and "nope: git cannot read this revision" in nope.stderr
+    assert nope.returncode == 2 and "nope: there is no such revision" in nope.stderr
     file = marinade(repository, "diff", "recipes/other.py@HEAD")
     assert file.returncode == 2 and "no recipes/other.py at HEAD; beside it there words.py" in file.stderr
     (repository / "recipes/words.py").write_text("raise ValueError('unfinished')\n")

@@ -14,13 +14,9 @@ Both biases have mean zero, come from integer counts over all devices, and leave
 Letters: T tokens of this device, E experts, K experts per token.
 """
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
-
-Balancing = Literal["quantile", "sign", "none"]
 
 NUM_BINS = 10_000
 """Bins of the margin histogram between the smallest and the largest margin there is."""

@@ -21,9 +21,9 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int
 
-from steps.model.config import ModelConfig
+from steps.model.config import ModelConfig, Transport
 from steps.model.moe.balancing import auxiliary_loss, balancing_bias, sign_bias
-from steps.model.moe.dispatch.choice import Transport, choose
+from steps.model.moe.dispatch.choice import choose
 from steps.model.moe.plan import Limits, Plan
 from steps.model.moe.routed import EXPERT_AXIS, routed_experts
 from steps.model.moe.router import Routing, route
@@ -153,11 +153,9 @@ def _measure(
         top_k=config.top_k,
         axes=AXES,
     )
-    next_bias = {
-        "quantile": lambda: quantile,
-        "sign": lambda: sign_bias(load, bias, rate=config.bias_rate),
-        "none": lambda: bias,
-    }[config.balancing]()
+    next_bias = quantile if config.balancing == "quantile" else bias
+    if config.balancing == "sign":
+        next_bias = sign_bias(load, bias, rate=config.bias_rate)
     share = load / jnp.maximum(jnp.sum(load), 1)
     pairs = jnp.sum(plan.wanted.reshape(config.expert_parallel, config.expert_parallel, -1), axis=-1)
     return MoEStats(

@@ -10,8 +10,8 @@ at, I expert width.
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
+from steps.model.config import Transport
 from steps.model.moe.dispatch.assigned import Assigned
-from steps.model.moe.dispatch.choice import Transport
 from steps.model.moe.dispatch.dense import through_dense
 from steps.model.moe.dispatch.groups import sort_by_expert
 from steps.model.moe.dispatch.local import through_local

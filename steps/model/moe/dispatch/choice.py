@@ -9,11 +9,9 @@
 
 import functools
 import logging
-from typing import Literal
 
+from steps.model.config import Transport
 from steps.model.moe.plan import Limits
-
-Transport = Literal["auto", "local", "waves", "ragged", "ring", "dense"]
 
 _LOG = logging.getLogger(__name__)
 
