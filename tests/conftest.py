@@ -70,9 +70,9 @@ class Project:
 
     def forget(self) -> None:
         """Drop the project's modules, as a new process would."""
+        own = f"{self.root}{os.sep}"  # text, not paths: with JAX loaded there are thousands of modules
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file and Path(file).is_relative_to(self.root):
+            if (getattr(module, "__file__", None) or "").startswith(own):
                 del sys.modules[name]
         importlib.invalidate_caches()
         shutil.rmtree(self.root / "__pycache__", ignore_errors=True)
