@@ -26,7 +26,7 @@ _BYTES = 1500
 
 def run_steps(shape: str, steps: int, folder: str) -> dict[str, float]:
     """The real scheduler, from the first steps' start to the last one's commit."""
-    from executor.events import StepFinished, StepStarted
+    from executor.driver.events import StepFinished, StepStarted
 
     workers = (os.cpu_count() or 1) if shape == "apart" else 1
     spare = 40 * workers if shape == "apart" else 1
@@ -55,7 +55,7 @@ def run_steps(shape: str, steps: int, folder: str) -> dict[str, float]:
 
 def count_writes(steps: int, folder: str) -> dict[str, float]:
     """Durable and plain writes, and fsyncs, of one step."""
-    from executor.files import LocalFiles
+    from executor.storage.files import LocalFiles
 
     counts = {"durable": 0, "fsyncs": 0}
     write, create, fsync = LocalFiles.write, LocalFiles.create, os.fsync

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from executor.context import StepContext, current, resolved
 from executor.errors import IdentityError, MarinadeError, ResourcesMissing, StepHalted, UsageError
 from executor.external import adopt, external
-from executor.fingerprint import fingerprint
-from executor.names import identity
+from executor.keys.fingerprint import fingerprint
+from executor.keys.names import identity
 from executor.secrets import Secret
 from executor.step import Criterion, Experiment, Input, Milestone, Output, Resources, Step, Value, added, execution
 
 if TYPE_CHECKING:
     from executor.cli import recipe_main as main
-    from executor.compare import diff
-    from executor.locate import read_record
-    from executor.planner import make_plan
-    from executor.run import RunOptions, RunOutcome, run_experiment
-    from executor.store import Store
+    from executor.comparing.compare import diff
+    from executor.driver.run import RunOptions, RunOutcome, run_experiment
+    from executor.planning.planner import make_plan
+    from executor.storage.locate import read_record
+    from executor.storage.store import Store
 
 __all__ = [
     "Criterion",
@@ -57,13 +57,13 @@ __all__ = [
 
 _LATER = {
     "main": "executor.cli",
-    "diff": "executor.compare",
-    "make_plan": "executor.planner",
-    "run_experiment": "executor.run",
-    "RunOptions": "executor.run",
-    "RunOutcome": "executor.run",
-    "Store": "executor.store",
-    "read_record": "executor.locate",
+    "diff": "executor.comparing.compare",
+    "make_plan": "executor.planning.planner",
+    "run_experiment": "executor.driver.run",
+    "RunOptions": "executor.driver.run",
+    "RunOutcome": "executor.driver.run",
+    "Store": "executor.storage.store",
+    "read_record": "executor.storage.locate",
 }
 
 

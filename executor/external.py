@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from executor.errors import MarinadeError
-from executor.identity import hash_json
+from executor.keys.identity import hash_json
 from executor.secrets import redact
 from executor.step import Step, execution
 
@@ -98,14 +98,14 @@ def look(step: Step) -> RawData:
 
 def list_files(url: str) -> list[list[Any]]:
     """[relative path, size, checksum or mtime] of every file under a URL or glob, sorted; fresh, not from a cache."""
-    from executor.places import open_files
+    from executor.storage.places import open_files
 
     return open_files(url).listing()
 
 
 def verify(step: Step, location: str) -> None:
     """Read external data and compare with the digest it was declared to have."""
-    from executor.places import open_files
+    from executor.storage.places import open_files
 
     if not isinstance(step.config, ExternalConfig):
         return

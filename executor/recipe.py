@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from executor.errors import UsageError
-from executor.names import name_of_file, project_of_file, root_of_file
+from executor.keys.names import name_of_file, project_of_file, root_of_file
+from executor.keys.typehints import choose, field_hints, item_hint, mapping_hints
 from executor.step import Experiment
-from executor.typehints import choose, field_hints, item_hint, mapping_hints
 
 DEFAULT_SCALE = "laptop"
 

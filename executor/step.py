@@ -74,8 +74,8 @@ class Step:
             JSON goes into the record.
         config: a frozen dataclass. Fields may hold steps, outputs and milestones, also inside lists, tuples and dicts.
         code: `rerun` makes the reachable source part of the key; `pin` records it and reports drift.
-        uses: code that reading the source cannot find (executor.uses): functions, classes and modules of the project,
-            and names of installed distributions, which count by version.
+        uses: code that reading the source cannot find (executor.keys.uses): functions, classes and modules of the
+            project, and names of installed distributions, which count by version.
         version: bumped by the author of a pinned step to ask for a rerun.
         digest: `files` hashes what was written; `opaque` lets the attempt's identity stand for it (checkpoints
             whose bytes differ between equal runs).

@@ -23,12 +23,13 @@ FLAG = "--xla_force_host_platform_device_count"
 if FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
 
-from executor import remote, retry  # noqa: E402
-from executor.code import forget  # noqa: E402
-from executor.planner import make_plan  # noqa: E402
+from executor import retry  # noqa: E402
+from executor.driver.run import RunOptions, run_experiment  # noqa: E402
+from executor.keys.code import forget  # noqa: E402
+from executor.planning.planner import make_plan  # noqa: E402
 from executor.recipe import load  # noqa: E402
-from executor.run import RunOptions, run_experiment  # noqa: E402
-from executor.store import Store  # noqa: E402
+from executor.storage import remote  # noqa: E402
+from executor.storage.store import Store  # noqa: E402
 
 HEADER = """
 import dataclasses, os, time

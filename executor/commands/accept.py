@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from executor.accept import accept
 from executor.commands.opening import open_recipe, split_names
 from executor.render.terminal import Terminal
+from executor.upkeep.accept import accept
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from executor.alignment import Aligned, align
 from executor.commands.finding import find_artifact, is_recipe
 from executor.commands.opening import Opened, load_recipe, open_recipe
-from executor.compare import Diff
-from executor.costs import Costs, Pair, ToRun, costs, has_numbers, pairs, still_to_run
+from executor.comparing.alignment import Aligned, align
+from executor.comparing.compare import Diff
+from executor.comparing.costs import Costs, Pair, ToRun, costs, has_numbers, pairs, still_to_run
+from executor.comparing.metrics import DESCRIPTION, Curve, Description, read_curve
+from executor.comparing.revision import split
+from executor.comparing.side import Side
 from executor.errors import MarinadeError, StoreError, UsageError
-from executor.metrics import DESCRIPTION, Curve, Description, read_curve
-from executor.record import Record
-from executor.revision import split
 from executor.secrets import redact
-from executor.side import Side
-from executor.store import Store, default_prefix
+from executor.storage.record import Record
+from executor.storage.store import Store, default_prefix
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ def _predict(opened: Opened) -> dict[str, Any]:
 
 
 def _to_run(opened: Opened, side: Side) -> ToRun:
-    from executor.planner import make_plan
+    from executor.planning.planner import make_plan
 
     plan = make_plan(opened.experiment, opened.store, recipe=opened.recipe.name, scale=opened.scale)
     return still_to_run(side, {step.name: step.action for step in plan.steps})

@@ -6,8 +6,8 @@ import functools
 import sys
 from pathlib import Path
 
-from executor.changed import ChangedRecipe, changed_recipes
-from executor.revision import build_side, files_of, repository_of
+from executor.comparing.changed import ChangedRecipe, changed_recipes
+from executor.comparing.revision import build_side, files_of, repository_of
 
 
 def execute(args: argparse.Namespace) -> int:

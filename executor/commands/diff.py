@@ -11,14 +11,14 @@ from typing import Any
 from executor.commands.beside import Beside, beside
 from executor.commands.finding import find_record, is_recipe
 from executor.commands.opening import open_recipe
-from executor.compare import Diff, Note, diff
+from executor.comparing.compare import Diff, Note, diff
+from executor.comparing.fields import Change
+from executor.comparing.revision import side_at, split
+from executor.comparing.side import Side
 from executor.errors import StoreError, UsageError
-from executor.fields import Change
-from executor.record import Record
 from executor.render.terminal import Terminal
-from executor.revision import side_at, split
-from executor.side import Side
-from executor.store import Store
+from executor.storage.record import Record
+from executor.storage.store import Store
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -142,8 +142,8 @@ def _source_of(
 
 def _record_side(args: argparse.Namespace, typed: str) -> Side:
     """Everything behind an artifact, or a record's file, by step name."""
-    from executor.lineage import trace
-    from executor.locate import read_record
+    from executor.history.lineage import trace
+    from executor.storage.locate import read_record
 
     if typed.endswith(".json") and os.path.isfile(typed):
         with open(typed) as file:

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from executor.commands.opening import open_recipe
-from executor.estimate import estimate, furthest_milestones
+from executor.planning.estimate import estimate, furthest_milestones
 from executor.render.terminal import Terminal
 
 

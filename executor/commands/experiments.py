@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from executor.errors import UsageError
-from executor.experiments import Experiments, experiments
+from executor.experiments.listing import Experiments, experiments
 from executor.render.terminal import Terminal
-from executor.store import Store, default_prefix
+from executor.storage.store import Store, default_prefix
 
 
 def execute(args: argparse.Namespace) -> int:

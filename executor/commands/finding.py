@@ -4,9 +4,9 @@ import dataclasses
 import os
 
 from executor.errors import MarinadeError, StoreError, UsageError
-from executor.locate import locate, read_record
-from executor.record import Record
-from executor.store import Store, default_prefix
+from executor.storage.locate import locate, read_record
+from executor.storage.record import Record
+from executor.storage.store import Store, default_prefix
 
 
 def find_record(typed: str, prefix: str | None) -> Record:
@@ -57,7 +57,7 @@ def is_recipe(typed: str) -> bool:
 
 def trace_artifact(typed: str, prefix: str | None):
     """The lineage behind what was typed."""
-    from executor.lineage import trace
+    from executor.history.lineage import trace
 
     root = find_record(typed, prefix)
     return trace(typed, root, _read)

@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 
 from executor.commands.opening import Opened, load_recipe, open_recipe, split_names
-from executor.deleting import Deleted, delete
 from executor.errors import UsageError
-from executor.gc import collect
-from executor.planner import survey
+from executor.planning.planner import survey
 from executor.recipe import DEFAULT_SCALE
 from executor.render.gc import collection_text, deleted_text, gc_end_text
 from executor.render.terminal import Terminal
-from executor.store import Store
+from executor.storage.store import Store
+from executor.upkeep.deleting import Deleted, delete
+from executor.upkeep.gc import collect
 
 
 def execute(args: argparse.Namespace) -> int:

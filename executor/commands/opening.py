@@ -8,11 +8,11 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from executor.errors import MarinadeError, UsageError
-from executor.experiment import graph_of
-from executor.graph import Graph
+from executor.experiments.experiment import graph_of
+from executor.keys.graph import Graph
 from executor.recipe import Recipe, load
 from executor.step import Experiment
-from executor.store import Store, default_prefix
+from executor.storage.store import Store, default_prefix
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

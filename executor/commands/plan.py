@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from executor.commands.opening import open_recipe, split_names
-from executor.planner import make_plan
+from executor.planning.planner import make_plan
 from executor.render.terminal import Terminal
 
 

@@ -2,8 +2,8 @@
 
 import argparse
 
-from executor.inventory import reindex
-from executor.store import Store, default_prefix
+from executor.storage.inventory import reindex
+from executor.storage.store import Store, default_prefix
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -6,13 +6,13 @@ import shlex
 import sys
 from typing import IO, Any
 
-from executor import events
 from executor.commands.opening import open_recipe, split_names
+from executor.driver import events
+from executor.driver.run import RunOptions, RunOutcome, run_experiment
 from executor.render import outcome as texts
 from executor.render.plan import plan_text
 from executor.render.terminal import Terminal
 from executor.render.verdict import verdict_text
-from executor.run import RunOptions, RunOutcome, run_experiment
 from executor.step import Experiment
 
 
@@ -87,7 +87,7 @@ def _report_path(experiment: Experiment, outcome: RunOutcome) -> str:
 
 
 def _read_text(location: str) -> str:
-    from executor.places import open_files
+    from executor.storage.places import open_files
 
     folder, _, name = location.rpartition("/")
     data = open_files(folder).read(name)

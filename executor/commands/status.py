@@ -4,10 +4,10 @@ import argparse
 import sys
 
 from executor.commands.opening import open_recipe, split_names
-from executor.planner import make_plan
+from executor.driver.status import status_of
+from executor.planning.planner import make_plan
+from executor.planning.selection import matching
 from executor.render.terminal import Terminal
-from executor.selection import matching
-from executor.status import status_of
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from executor.commands.finding import find_artifact, is_recipe
 from executor.commands.opening import open_recipe
-from executor.planner import survey
+from executor.planning.planner import survey
 from executor.recipe import DEFAULT_SCALE
-from executor.record import Record
 from executor.render.reading import Reading
 from executor.render.terminal import Terminal
 from executor.render.verify import verified_text, verify_end_text
-from executor.verify import Tell, Verified, lineage_gaps, verify_artifact, verify_recipe
+from executor.storage.record import Record
+from executor.upkeep.verify import Tell, Verified, lineage_gaps, verify_artifact, verify_recipe
 
 
 def execute(args: argparse.Namespace) -> int:

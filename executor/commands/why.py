@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from executor.commands.finding import trace_artifact
-from executor.lineage import why
+from executor.history.lineage import why
 from executor.render.terminal import Terminal
 
 

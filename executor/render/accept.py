@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from executor.accept import Accepted
 from executor.render.terminal import Terminal
 from executor.render.values import change_text
+from executor.upkeep.accept import Accepted
 
 _MOST_CHANGES = 12
 

@@ -6,24 +6,24 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from executor.acceptance import Acceptance
-from executor.changed import ChangedRecipe
-from executor.compare import Diff
-from executor.estimate import Estimate
-from executor.fields import Change, exact, readable
-from executor.lineage import Lineage, PathStep
-from executor.plan import Plan, Reason
-from executor.record import Record
-from executor.status import Status
+from executor.comparing.changed import ChangedRecipe
+from executor.comparing.compare import Diff
+from executor.comparing.fields import Change, exact, readable
+from executor.driver.status import Status
+from executor.history.lineage import Lineage, PathStep
+from executor.planning.estimate import Estimate
+from executor.planning.plan import Plan, Reason
+from executor.storage.acceptance import Acceptance
+from executor.storage.record import Record
 
 if TYPE_CHECKING:
-    from executor.accept import Accepted
-    from executor.deleting import Deleted
-    from executor.experiments import Experiments
-    from executor.gc import Collection
-    from executor.graph import Graph
-    from executor.run import RunOutcome
-    from executor.verify import Verified
+    from executor.driver.run import RunOutcome
+    from executor.experiments.listing import Experiments
+    from executor.keys.graph import Graph
+    from executor.upkeep.accept import Accepted
+    from executor.upkeep.deleting import Deleted
+    from executor.upkeep.gc import Collection
+    from executor.upkeep.verify import Verified
 
 
 def dumps(data: Any) -> str:

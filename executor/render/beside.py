@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from executor.alignment import Aligned
-from executor.costs import Costs
+from executor.comparing.alignment import Aligned
+from executor.comparing.costs import Costs
 from executor.render.costs import costs_json, costs_markdown, costs_text
 from executor.render.curves import metrics_json, metrics_markdown, metrics_text
 from executor.render.terminal import Terminal

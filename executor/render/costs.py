@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from executor.costs import Costs, NumberChange, ResultChange, StepCost, ToRun
+from executor.comparing.costs import Costs, NumberChange, ResultChange, StepCost, ToRun
 from executor.render.estimate import number_text
 from executor.render.terminal import Terminal, columns
 from executor.render.values import percent_text

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from executor.alignment import Aligned, DrawnPair, Mark
-from executor.metrics import Curve, Points
+from executor.comparing.alignment import Aligned, DrawnPair, Mark
+from executor.comparing.metrics import Curve, Points
 from executor.render.terminal import Terminal, columns
 from executor.render.values import count_text, duration_text, percent_text
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from executor.render.terminal import Terminal
 
 if TYPE_CHECKING:
-    from executor.graph import Graph, InputRef
+    from executor.keys.graph import Graph, InputRef
 
 
 def dag_text(graph: "Graph", terminal: Terminal) -> str:

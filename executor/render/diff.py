@@ -3,9 +3,9 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from executor.changed import ChangedRecipe
-from executor.compare import Cause, Diff, Inherited, Note, is_text
-from executor.fields import Change
+from executor.comparing.changed import ChangedRecipe
+from executor.comparing.compare import Cause, Diff, Inherited, Note, is_text
+from executor.comparing.fields import Change
 from executor.render.terminal import Terminal
 from executor.render.values import change_text, value_text
 

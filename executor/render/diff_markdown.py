@@ -5,9 +5,9 @@ Invariant: never longer than GitHub takes; what does not fit is left out in whol
 
 from collections.abc import Iterable, Sequence
 
-from executor.changed import ChangedRecipe
-from executor.compare import Cause, Diff, Note, is_text
-from executor.fields import Change
+from executor.comparing.changed import ChangedRecipe
+from executor.comparing.compare import Cause, Diff, Note, is_text
+from executor.comparing.fields import Change
 from executor.render.diff import alike, by_causes, change_words, note_text, nothing_shared, plural, steps_text, what
 from executor.render.values import change_texts
 

@@ -1,6 +1,6 @@
 """Numbers of steps as a table that fits 80 columns, totals below."""
 
-from executor.estimate import Estimate, StepEstimate
+from executor.planning.estimate import Estimate, StepEstimate
 from executor.render.terminal import Terminal, columns
 from executor.render.values import bytes_text, count_text, duration_text
 

@@ -1,6 +1,6 @@
 """Experiments as text in 80 columns, and as Markdown for an issue."""
 
-from executor.experiments import Cost, Entry, Experiments, Group
+from executor.experiments.listing import Cost, Entry, Experiments, Group
 from executor.render.status import clock_text
 from executor.render.terminal import Terminal
 from executor.render.values import count_text, duration_text

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from executor.deleting import Deleted
-from executor.gc import Collection, Garbage
 from executor.render.terminal import Terminal
 from executor.render.values import bytes_text
+from executor.upkeep.deleting import Deleted
+from executor.upkeep.gc import Collection, Garbage
 
 _WHY = {
     "recipe": "reached by a given recipe",

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from executor.lineage import Lineage, PathStep
-from executor.record import InputRecord, Record
+from executor.history.lineage import Lineage, PathStep
 from executor.render.status import clock_text
 from executor.render.terminal import Terminal
 from executor.render.values import duration_text
+from executor.storage.record import InputRecord, Record
 
 _DIGEST = 16
 _FIRST = ("recipe", "scale", "arguments", "command", "commit", "modified", "run", "host", "python")

@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from executor import events
+from executor.driver import events
 from executor.render.progress import Running, finished_word, last_line
 from executor.render.terminal import Terminal
 from executor.render.values import duration_text

@@ -8,8 +8,8 @@ from executor.render.values import duration_text
 from executor.render.verdict import verdict_line
 
 if TYPE_CHECKING:
-    from executor.events import StepOutcome
-    from executor.run import RunOutcome
+    from executor.driver.events import StepOutcome
+    from executor.driver.run import RunOutcome
 
 _LOG_LINES = 12
 _MOST_ROWS = 48

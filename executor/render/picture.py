@@ -7,9 +7,9 @@ import math
 import os
 from typing import Any
 
-from executor.alignment import Aligned, DrawnPair
+from executor.comparing.alignment import Aligned, DrawnPair
+from executor.comparing.metrics import Points
 from executor.errors import UsageError
-from executor.metrics import Points
 
 FORMATS = ("svg", "png", "pdf")
 _MOST_VECTOR_POINTS = 4000

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
-from executor import events
+from executor.driver import events
 from executor.render.terminal import Terminal
 from executor.render.values import duration_text, metric_text
 

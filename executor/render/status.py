@@ -1,9 +1,9 @@
 """The state of each step as text."""
 
+from executor.driver.status import AttemptStatus, Status, StepStatus
 from executor.render.frames import own_frames
 from executor.render.terminal import Terminal, columns
 from executor.render.values import duration_text
-from executor.status import AttemptStatus, Status, StepStatus
 
 _COLORS = {
     "succeeded": ("green",),

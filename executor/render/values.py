@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from executor.fields import readable
+from executor.comparing.fields import readable
 
 _SHORT_WORD = 60
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from executor.experiments.verdict import FOR_PEOPLE, Comparison, CriterionStatus, Judged, Verdict
 from executor.render.terminal import Terminal
-from executor.verdict import FOR_PEOPLE, Comparison, CriterionStatus, Judged, Verdict
 
 SIGNS = {"below": "<", "above": ">", "at_most": "<=", "at_least": ">="}
 LABEL = 10

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from executor.render.terminal import Terminal
 from executor.render.values import bytes_text
-from executor.verify import Verified
+from executor.upkeep.verify import Verified
 
 _MOST_PROBLEMS = 10
 

@@ -28,7 +28,7 @@ CHARTS: dict[str, Any] = {
         {"column": "eval/macro_loss", "name": "validation loss", "unit": "nats per token"},
     ],
 }
-"""How the rows of a training step are read and drawn (executor.metrics): tokens of the whole run are the axis."""
+"""How the rows of a training step are read and drawn (executor.comparing.metrics), over the tokens of the run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class TrainConfig:
         return further | {max(1, round(horizon * mark / marks)): mark / marks for mark in range(1, marks + 1)}
 
     def charts(self) -> dict[str, Any]:
-        """How the metrics of this step are read: see `executor.metrics`."""
+        """How the metrics of this step are read: see `executor.comparing.metrics`."""
         return CHARTS
 
     def numbers(self, until: int | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Rows go to `metrics.jsonl` in the attempt's log folder, one flat object a row, under the names of the hero run
 (`train/loss`, `grad/norm/total`, `moe/drop_fraction`, ...). They carry wall times, so they stay outside the digest.
-`metrics.json` beside them says how they are read (executor.metrics) and where on the axis this attempt begins.
+`metrics.json` beside them says how they are read (see executor.comparing.metrics) and where this attempt begins.
 """
 
 import dataclasses

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from executor import names
 from executor.cli import main
-from executor.code import forget
+from executor.keys import names
+from executor.keys.code import forget
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs/experiments.md", ROOT / "docs/identity.md", *sorted((ROOT / "docs/identity").glob("*.md"))]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from executor import UsageError
-from executor.accept import accept
 from executor.cli import main
-from executor.lineage import trace
-from executor.locate import read_record
+from executor.history.lineage import trace
+from executor.storage.locate import read_record
+from executor.upkeep.accept import accept
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from executor.cli import main
-from executor.store import Store
+from executor.storage.store import Store
 
 RECIPE = """
 @dataclasses.dataclass(frozen=True, kw_only=True)

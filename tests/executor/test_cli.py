@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from executor.cli import main
-from executor.events import Planned, StepFailed, StepFinished, StepProgress, StepStarted
-from executor.plan import Plan
+from executor.driver.events import Planned, StepFailed, StepFinished, StepProgress, StepStarted
+from executor.planning.plan import Plan
 from executor.render.progress import PlainProgress
 from executor.render.terminal import Terminal
 
@@ -234,7 +234,7 @@ def test_a_failing_step_says_why_and_where_and_what_next(marinade: Callable[...,
     assert run.code == 1
     ending = run.err[run.err.index("FAILED hero/midtrain") :]
     assert "ValueError: the learning rate is no good" in ending and "tinyrecipes/tiny.py" in ending
-    assert "executor/attempt.py" not in ending
+    assert "executor/worker/attempt.py" not in ending
     assert "| training starts" in ending and "did not run (1): hero/report" in ending
     log = next(line.split("log: ")[1] for line in ending.splitlines() if "log: " in line)
     assert "training starts" in Path(log).read_text()
@@ -255,7 +255,7 @@ def test_status_keeps_and_shows_every_failure(marinade: Callable[..., Typed]) ->
         assert marinade("run", TINY, "--inline", *failing).code == 1
     shown = marinade("status", TINY, *failing).out
     assert "attempt 2 failed" in shown and "attempt 1" not in shown and f"on {socket.gethostname()} process" in shown
-    assert 'raise ValueError("the learning rate is no good")' in shown and "executor/attempt.py" not in shown
+    assert 'raise ValueError("the learning rate is no good")' in shown and "executor/worker/attempt.py" not in shown
     assert "| training starts" in shown and "log.txt" in shown and "ValueError: the learning rate is no good" in shown
     asked = marinade("status", TINY, "hero/mid*", *failing).out
     assert asked.index("attempt 2 failed") < asked.index("attempt 1 failed") and "hero/pretrain" not in asked

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.processes import children, start_time
+from executor.storage.processes import children, start_time
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ RECIPE = """
 DRIVER = """
     import sys
     from executor.recipe import load
-    from executor.run import RunOptions, run_experiment
-    from executor.store import Store
+    from executor.driver.run import RunOptions, run_experiment
+    from executor.storage.store import Store
     recipe = load("toy_recipe.py")
     outcome = run_experiment(recipe.experiment("laptop", ["seconds=" + sys.argv[3]]), Store(sys.argv[1]), recipe=recipe, scale="laptop",
                              options=RunOptions(address=sys.argv[2]), listener=lambda event: print(event.__class__.__name__, flush=True))

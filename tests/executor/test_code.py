@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from executor import names
-from executor.code import forget, reach
+from executor.keys import names
+from executor.keys.code import forget, reach
 
 FILES = {
     "pack/__init__.py": "",

@@ -12,7 +12,7 @@ import textwrap
 
 import pytest
 
-from executor.code import Valued, forget, reach
+from executor.keys.code import Valued, forget, reach
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -404,7 +404,7 @@ def test_a_helper_beside_the_recipe_s_folder_is_code_of_the_project(project):
         module = importlib.util.module_from_spec(spec)
         sys.modules["loose_recipe"] = module
         spec.loader.exec_module(module)
-        from executor.code import reach
+        from executor.keys.code import reach
         print(*reach([module.work]).units)
         """
     found = subprocess.run(

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.compare import Diff, diff
-from executor.fields import field_changes, readable
-from executor.identity import hash_json, without_names
-from executor.side import Side, SideStep
+from executor.comparing.compare import Diff, diff
+from executor.comparing.fields import field_changes, readable
+from executor.comparing.side import Side, SideStep
+from executor.keys.identity import hash_json, without_names
 
 
 def use(step: str, part: str = "", at: int | None = None) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.compare import diff
-from executor.fields import field_changes
-from executor.identity import canonical_json, hash_json, without_names
+from executor.comparing.compare import diff
+from executor.comparing.fields import field_changes
+from executor.comparing.side import Side, SideStep, input_names
+from executor.keys.identity import canonical_json, hash_json, without_names
 from executor.render.as_json import change_json, diff_json
-from executor.side import Side, SideStep, input_names
 
 
 def inner(value: Any) -> Any:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from executor.compare import Diff, diff
-from executor.costs import Costs, ToRun, costs, still_to_run
-from executor.identity import hash_json, without_names
+from executor.comparing.compare import Diff, diff
+from executor.comparing.costs import Costs, ToRun, costs, still_to_run
+from executor.comparing.side import Side, SideStep
+from executor.keys.identity import hash_json, without_names
 from executor.render.costs import costs_json, costs_markdown, costs_text
 from executor.render.terminal import Terminal
-from executor.side import Side, SideStep
 
 GOLDEN = Path(__file__).parent / "golden"
 UNKNOWN: Any = "unknown"

@@ -12,14 +12,14 @@ import pytest
 
 from executor import Criterion, Experiment, UsageError, secrets
 from executor.cli import main
-from executor.experiments import experiments
-from executor.record import RunRecord
+from executor.experiments.listing import experiments
+from executor.experiments.verdict import Known, Verdict, judge
 from executor.render.experiments import experiments_text
 from executor.render.terminal import Terminal
 from executor.render.verdict import number_texts, numbers_texts
-from executor.stamps import new_id
 from executor.step import Step
-from executor.verdict import Known, Verdict, judge
+from executor.storage.record import RunRecord
+from executor.storage.stamps import new_id
 
 RECIPE = """
     import glob, json

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from executor.errors import StoreError
-from executor.places import open_files
-from executor.store import Store
+from executor.storage.places import open_files
+from executor.storage.store import Store
 
 
 @pytest.fixture(params=["local", "memory", "gs"])
@@ -59,7 +59,7 @@ def test_create_has_one_winner_of_16_threads(files):
 def test_create_has_one_winner_of_two_processes(project):
     code = """
         import sys
-        from executor.places import open_files
+        from executor.storage.places import open_files
         files = open_files(sys.argv[1])
         files.write(sys.argv[2], b"ready")
         while len(files.read_many(["1", "2"])) < 2: pass
@@ -103,7 +103,7 @@ def test_a_root_stands_for_a_file_a_folder_or_a_glob(files):
 
 
 def test_blocks_of_a_large_file(files, monkeypatch):
-    monkeypatch.setattr("executor.remote._BLOCK", 1000)
+    monkeypatch.setattr("executor.storage.remote._BLOCK", 1000)
     data = os.urandom(2500)
     files.write("large", data)
     files.write("empty", b"")

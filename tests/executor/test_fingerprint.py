@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from executor import IdentityError, Input, Secret, Step, added, execution, fingerprint
-from executor.code import Valued
-from executor.graph import Graph
+from executor.keys.code import Valued
+from executor.keys.graph import Graph
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]

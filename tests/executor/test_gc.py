@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from executor.cli import main
-from executor.deleting import delete
 from executor.errors import StoreError
-from executor.files import LocalFiles
-from executor.gc import collect
-from executor.inventory import addresses, inventory
-from executor.lease import Lease
-from executor.lineage import trace
-from executor.locate import read_record
-from executor.places import open_files
-from executor.planner import survey
-from executor.store import Store
+from executor.history.lineage import trace
+from executor.planning.planner import survey
+from executor.storage.files import LocalFiles
+from executor.storage.inventory import addresses, inventory
+from executor.storage.lease import Lease
+from executor.storage.locate import read_record
+from executor.storage.places import open_files
+from executor.storage.store import Store
+from executor.upkeep.deleting import delete
+from executor.upkeep.gc import collect
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,12 @@ import pytest
 
 from executor.errors import StoreError
 from executor.external import adopt, list_files, look
-from executor.index import IndexEntry
-from executor.locate import read_record
-from executor.places import open_files
-from executor.planner import make_plan
-from executor.record import MilestoneRecord, Record, RunRecord
-from executor.store import Store
+from executor.planning.planner import make_plan
+from executor.storage.index import IndexEntry
+from executor.storage.locate import read_record
+from executor.storage.places import open_files
+from executor.storage.record import MilestoneRecord, Record, RunRecord
+from executor.storage.store import Store
 
 RECIPE = """
     import fsspec

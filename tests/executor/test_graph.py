@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from executor import Input, MarinadeError, Step
-from executor.graph import Graph
+from executor.keys.graph import Graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +46,8 @@ def test_names_are_paths(name):
 
 def test_a_chain_of_ten_thousand_steps_plans(tmp_path):
     from executor import Experiment
-    from executor.planner import make_plan
-    from executor.store import Store
+    from executor.planning.planner import make_plan
+    from executor.storage.store import Store
 
     step = None
     for number in range(10_000):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from executor import IdentityError, Input, Secret, Step, added, execution, fingerprint, identity
-from executor.identity import Encoder, canonical_json
+from executor.keys.identity import Encoder, canonical_json
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-import executor.lease as module
+import executor.storage.lease as module
 from executor.errors import LeaseLost
-from executor.lease import Lease, Watch, holder
-from executor.processes import this_process
-from executor.store import Store
+from executor.storage.lease import Lease, Watch, holder
+from executor.storage.processes import this_process
+from executor.storage.store import Store
 
 KEY = "k" * 64
 
@@ -49,7 +49,7 @@ def test_one_of_many_threads_gets_it(store):
 
 def test_a_holder_whose_process_is_gone_is_taken_over_at_once(store):
     code = (
-        "import sys, os; from executor.store import Store; from executor.lease import Lease;"
+        "import sys, os; from executor.storage.store import Store; from executor.storage.lease import Lease;"
         f"Lease.take(Store(sys.argv[1]), '{KEY}', name='s', attempt='1'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, store.prefix], check=False).returncode == 9

@@ -2,8 +2,8 @@
 
 import threading
 
-from executor.messages import Messages
-from executor.task import Answer, Progress, Published, Started
+from executor.worker.messages import Messages
+from executor.worker.task import Answer, Progress, Published, Started
 
 STARTED = Started(attempt="1", address="a-x", host="h", pid=1)
 ANSWER = Answer(status="succeeded")

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from executor.alignment import align
+from executor.comparing.alignment import align
+from executor.comparing.metrics import Curve, Description, Final, read_curve
 from executor.errors import MarinadeError, UsageError
-from executor.metrics import Curve, Description, Final, read_curve
-from executor.record import Record
 from executor.render.curves import metrics_json, metrics_markdown, metrics_text, sparkline
 from executor.render.picture import draw
 from executor.render.terminal import Terminal
-from executor.store import Store
+from executor.storage.record import Record
+from executor.storage.store import Store
 
 ADDRESS = "run-abc"
 GOLDEN = Path(__file__).parent / "golden"

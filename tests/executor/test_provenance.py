@@ -4,9 +4,10 @@ import subprocess
 
 import pytest
 
-from executor import git, secrets
+from executor import secrets
+from executor.history import git
 from executor.secrets import redact, redact_document, reveal_environment
-from executor.source import Source
+from executor.storage.source import Source
 
 
 @pytest.fixture

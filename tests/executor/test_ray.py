@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from executor.events import StepFailed, StepProgress, StepStarted
-from executor.processes import children, start_time
+from executor.driver.events import StepFailed, StepProgress, StepStarted
+from executor.storage.processes import children, start_time
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ RECIPE = """
 @pytest.fixture(scope="module")
 def ray_session():
     """One Ray for the tests of this file; the backend finds it and leaves it running."""
-    from executor.ray_backend import _import_ray
+    from executor.driver.ray_backend import _import_ray
 
     ray = _import_ray()
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
@@ -92,8 +92,8 @@ def test_workers_are_kept_by_environment_and_replaced_when_killed(toy, ray_sessi
 DRIVER = """
     import sys
     from executor.recipe import load
-    from executor.run import RunOptions, run_experiment
-    from executor.store import Store
+    from executor.driver.run import RunOptions, run_experiment
+    from executor.storage.store import Store
     recipe = load("toy_recipe.py")
     outcome = run_experiment(recipe.experiment("laptop", ["seconds=0.5"]), Store(sys.argv[1]), recipe=recipe, scale="laptop",
                              listener=lambda event: print(event.__class__.__name__, flush=True))

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 import executor
-from executor.record import Record
+from executor.storage.record import Record
 
 SCHEMA = json.loads((Path(executor.__file__).parent / "schemas" / "record.json").read_text())
 RECIPE = """

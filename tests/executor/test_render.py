@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from executor.changed import ChangedRecipe
-from executor.code_diff import CodeDiff, code_diff
-from executor.compare import Cause, Diff, Inherited, Note
-from executor.estimate import Estimate, StepEstimate
-from executor.fields import Change
-from executor.lineage import trace, why
-from executor.plan import Plan, PlannedStep, Reason
-from executor.record import InputRecord, Record
+from executor.comparing.changed import ChangedRecipe
+from executor.comparing.code_diff import CodeDiff, code_diff
+from executor.comparing.compare import Cause, Diff, Inherited, Note
+from executor.comparing.fields import Change
+from executor.driver.status import AttemptStatus, Status, StepStatus
+from executor.history.lineage import trace, why
+from executor.planning.estimate import Estimate, StepEstimate
+from executor.planning.plan import Plan, PlannedStep, Reason
 from executor.render import as_json
 from executor.render.diff import diff_text
 from executor.render.diff_markdown import changed_markdown, diff_markdown
@@ -26,8 +26,8 @@ from executor.render.plan import plan_text
 from executor.render.status import status_text
 from executor.render.terminal import Terminal
 from executor.render.values import change_text, count_text, duration_text, value_text
-from executor.status import AttemptStatus, Status, StepStatus
 from executor.step import Step
+from executor.storage.record import InputRecord, Record
 
 GOLDEN = Path(__file__).parent / "golden"
 PLAIN = Terminal()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from executor import MarinadeError, ResourcesMissing, Store
-from executor.lease import holder
-from executor.locate import read_record
+from executor.storage.lease import holder
+from executor.storage.locate import read_record
 
 FAILING = """
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -325,7 +325,7 @@ def test_code_edited_after_the_plan_is_an_error(project, monkeypatch):
     project.write("toy_recipe.py", SECRET)
     monkeypatch.setenv("MARINADE_TEST_TOKEN", "s3cr3t-value-of-a-token")
     recipe = project.recipe()
-    from executor.run import RunOptions, run_experiment
+    from executor.driver.run import RunOptions, run_experiment
 
     def edit(event):
         project.write("toy_recipe.py", SECRET.replace('print("token"', 'print("tokens"'))
@@ -357,8 +357,8 @@ def test_inline_steps_that_need_different_environments_are_an_error(project):
 TWO = """
     import sys
     from executor.recipe import load
-    from executor.run import RunOptions, run_experiment
-    from executor.store import Store
+    from executor.driver.run import RunOptions, run_experiment
+    from executor.storage.store import Store
     recipe = load("toy_recipe.py")
     outcome = run_experiment(recipe.experiment(), Store(sys.argv[1]), recipe=recipe, scale="laptop",
                              options=RunOptions(inline=True), listener=lambda event: print(event.__class__.__name__, flush=True))

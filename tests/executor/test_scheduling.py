@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from executor import lease as leases
-from executor.events import StepFailed, StepStarted, StepWaiting
-from executor.lease import Lease
-from executor.processes import this_process
-from executor.ready import Ready
-from executor.resources import Capacity
+from executor.driver.events import StepFailed, StepStarted, StepWaiting
+from executor.driver.ready import Ready
+from executor.driver.resources import Capacity
 from executor.retry import POLICIES, Restarts, classify
 from executor.step import Resources
+from executor.storage import lease as leases
+from executor.storage.lease import Lease
+from executor.storage.processes import this_process
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def test_what_somebody_else_runs_is_left_to_them_while_the_rest_goes_on(toy, mon
 
 def test_what_somebody_else_finished_meanwhile_is_reused(toy, monkeypatch):
     """Another driver commits between this run's plan and its turn."""
-    from executor import scheduler
+    from executor.driver import scheduler
 
     first = scheduler.Scheduler._begin
 

@@ -2,7 +2,7 @@
 
 import time
 
-from executor import stamps
+from executor.storage import stamps
 
 
 def test_ids_and_moments_sort_where_a_second_ends(monkeypatch):

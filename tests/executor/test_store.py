@@ -5,13 +5,13 @@ import os
 
 import pytest
 
-from executor.addresses import address_of
-from executor.files import LocalFiles
-from executor.index import IndexEntry
-from executor.places import normal_url
-from executor.record import FileRecord, MilestoneRecord, Record, RunRecord, digest_of_files
-from executor.source import Source
-from executor.store import Store
+from executor.storage.addresses import address_of
+from executor.storage.files import LocalFiles
+from executor.storage.index import IndexEntry
+from executor.storage.places import normal_url
+from executor.storage.record import FileRecord, MilestoneRecord, Record, RunRecord, digest_of_files
+from executor.storage.source import Source
+from executor.storage.store import Store
 
 
 def record(**changes) -> Record:

@@ -5,13 +5,14 @@ from importlib import metadata
 
 import pytest
 
-from executor import Experiment, IdentityError, Step, fingerprint, packages
-from executor.compare import diff
-from executor.graph import Graph
+from executor import Experiment, IdentityError, Step, fingerprint
+from executor.comparing.compare import diff
+from executor.comparing.side import Side
+from executor.keys import packages
+from executor.keys.graph import Graph
 from executor.render.diff import diff_text
 from executor.render.plan import reason_text
 from executor.render.terminal import Terminal
-from executor.side import Side
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +146,7 @@ def test_a_pinned_step_reports_another_version_and_reruns_nothing(project, versi
 def test_a_worker_with_another_version_does_not_run_the_step(project, versions, monkeypatch):
     write(project, "uses=['tenacity']")
     recipe = project.recipe()
-    from executor.run import RunOptions, run_experiment
+    from executor.driver.run import RunOptions, run_experiment
 
     outcome = run_experiment(
         recipe.experiment(), project.store, recipe=recipe, scale="laptop", options=RunOptions(inline=True),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from executor.cli import main
-from executor.places import open_files
-from executor.record import FileRecord, Record, digest_of_files
-from executor.store import Store
-from executor.verify import verify_artifact
+from executor.storage.places import open_files
+from executor.storage.record import FileRecord, Record, digest_of_files
+from executor.storage.store import Store
+from executor.upkeep.verify import verify_artifact
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)

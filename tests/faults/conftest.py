@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.lease import holder
-from executor.record import Record
+from executor.storage.lease import holder
+from executor.storage.record import Record
 
 RECIPE = """
     def note(line):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from executor.driver.events import StepFinished
 from executor.errors import MarinadeError, StoreError
-from executor.events import StepFinished
-from executor.places import open_files
-from executor.planner import make_plan
+from executor.planning.planner import make_plan
+from executor.storage.places import open_files
 
 pytestmark = pytest.mark.fault("storage that fails, hangs, truncates, forgets or lies")
 

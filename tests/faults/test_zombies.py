@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import executor.lease
+import executor.storage.lease
 from executor import failpoints
 
 NAMES = failpoints.NAMES
@@ -26,7 +26,7 @@ def place(name: str) -> int:
 @pytest.fixture
 def impatient(monkeypatch):
     """Leases of this process: whoever does not beat for a moment is taken over."""
-    monkeypatch.setattr(executor.lease, "PERIOD_SECONDS", PERIOD_SECONDS)
+    monkeypatch.setattr(executor.storage.lease, "PERIOD_SECONDS", PERIOD_SECONDS)
 
 
 def published(toy) -> dict[str, bytes]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from executor import Criterion
-from executor.experiment import graph_of, observed
-from executor.graph import Graph
+from executor.experiments.experiment import graph_of, observed
+from executor.keys.graph import Graph
 from executor.recipe import load
 from recipes import hero_535b, hero_535b_mixture_swap
 from recipes._hero import HeroSettings

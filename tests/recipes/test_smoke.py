@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.experiment import declaration, graph_of
-from executor.verdict import Known, judge
+from executor.experiments.experiment import declaration, graph_of
+from executor.experiments.verdict import Known, judge
 from recipes import hero_535b
 from recipes.smoke import SmokeSettings
 

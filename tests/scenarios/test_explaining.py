@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from executor import Input, MarinadeError, Step
-from executor.compare import diff
-from executor.graph import Graph
-from executor.identity import hash_json, without_names
+from executor.comparing.compare import diff
+from executor.comparing.side import Side
+from executor.keys.graph import Graph
+from executor.keys.identity import hash_json, without_names
 from executor.render.plan import reason_text
-from executor.side import Side
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from executor import IdentityError, Store, fingerprint
-from executor.graph import Graph
-from executor.planner import make_plan
+from executor.keys.graph import Graph
+from executor.planning.planner import make_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Opaque:
 
 RECIPE = """
     import sys
-    from executor.graph import Graph
+    from executor.keys.graph import Graph
 
     @dataclasses.dataclass(frozen=True)
     class Config:

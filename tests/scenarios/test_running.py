@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import executor
-from executor.lease import holder
-from executor.processes import children, start_time
+from executor.storage.lease import holder
+from executor.storage.processes import children, start_time
 
 CHAIN = """
     @dataclasses.dataclass(frozen=True, kw_only=True)

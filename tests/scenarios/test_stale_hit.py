@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from executor import IdentityError, MarinadeError, Step, fingerprint
-from executor.graph import Graph
+from executor.keys.graph import Graph
 
 RECIPE = """
     import dataclasses

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from executor.places import open_files
-from executor.store import Store
+from executor.storage.places import open_files
+from executor.storage.store import Store
 
 RECIPE = """
     import fsspec

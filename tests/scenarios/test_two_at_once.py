@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import executor.lease
+import executor.storage.lease
 from executor.errors import LeaseLost
-from executor.lease import Lease, holder
-from executor.store import Store
+from executor.storage.lease import Lease, holder
+from executor.storage.store import Store
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class SlowToAnswer:
 @pytest.mark.parametrize("ending", ["commit", "release"])
 def test_a_heartbeat_at_the_moment_of_its_own_end_is_no_loss(tmp_path, monkeypatch, ending):
     """marin#5026: the heartbeat met the file that its own release had just changed, and reported the lease as lost."""
-    monkeypatch.setattr(executor.lease, "PERIOD_SECONDS", 0.04)
+    monkeypatch.setattr(executor.storage.lease, "PERIOD_SECONDS", 0.04)
     store = Store(str(tmp_path))
     store.files = SlowToAnswer(store.files, 0.1)
     lost = []
@@ -137,7 +137,7 @@ def test_a_heartbeat_at_the_moment_of_its_own_end_is_no_loss(tmp_path, monkeypat
 
 def test_a_step_whose_lease_is_lost_is_stopped_and_publishes_nothing(toy, monkeypatch):
     """marin#8107: a worker went on computing after its lease was taken, and wrote over the other's result."""
-    monkeypatch.setattr(executor.lease, "PERIOD_SECONDS", 0.4)
+    monkeypatch.setattr(executor.storage.lease, "PERIOD_SECONDS", 0.4)
     toy.run(until=("one",))
     key = toy.plan()["two"].content_key
     stopped = []
@@ -170,7 +170,7 @@ def test_a_step_whose_lease_is_lost_is_stopped_and_publishes_nothing(toy, monkey
 
 def test_a_commit_after_the_lease_was_taken_is_refused(tmp_path, monkeypatch):
     """marin#8107, at the last moment: of a commit and a takeover exactly one happens."""
-    monkeypatch.setattr(executor.lease, "PERIOD_SECONDS", 60.0)
+    monkeypatch.setattr(executor.storage.lease, "PERIOD_SECONDS", 60.0)
     store = Store(str(tmp_path))
     mine = Lease.take(store, "k" * 64, name="step", attempt="mine")
     other = Lease.take(store, "k" * 64, name="step", attempt="other", after=1)

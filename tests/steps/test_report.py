@@ -147,7 +147,7 @@ def test_baselines_only_where_they_were_measured(full: ReportConfig, tmp_path: P
 
 
 def test_wall_time_and_address_come_from_the_records(tmp_path: Path) -> None:
-    from executor.record import Record
+    from executor.storage.record import Record
 
     artifact = tmp_path / "hero" / "midtrain-abcdefghijklmnop"
     (artifact / "1").mkdir(parents=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from executor.comparing.metrics import Description
 from executor.context import StepContext, enter
-from executor.metrics import Description
 from steps.conversations import ConversationConfig
 from steps.mixture import MixtureConfig, Stage
 from steps.model.config import ModelConfig

@@ -1,0 +1,1 @@
+"""Two recipes, revisions, records or runs -> what differs and what it costs."""

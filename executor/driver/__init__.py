@@ -1,0 +1,1 @@
+"""A plan -> running steps, in the process that the user started."""

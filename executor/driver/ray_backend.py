@@ -1,0 +1,311 @@
+"""Steps on Ray: the only file that imports it.
+
+One actor is one worker process. It is kept for steps of the same environment, since a fresh one pays seconds of
+imports, and replaced when the environment has to change (JAX's device count is fixed for a process) or it died.
+Messages of a step arrive as a stream, so that the driver waits and never asks.
+
+On a cluster the actors are detached and have names, which the leases of their steps tell: a driver that was killed
+leaves its steps running, and the next one listens to them again.
+"""
+
+import contextlib
+import dataclasses
+import os
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from executor.driver.backend import Deliver
+from executor.driver.resources import Capacity, local_capacity
+from executor.errors import MarinadeError, UsageError
+from executor.recipe import Recipe
+from executor.retry import Failure
+from executor.secrets import redact
+from executor.step import Resources
+from executor.storage.lease import Holder
+from executor.storage.processes import Process, this_process
+from executor.storage.stamps import new_id
+from executor.worker.task import Answer, Task
+from executor.worker.worker import DRIVER_SECONDS, Worker
+
+_STOP_SECONDS = 5.0
+_AT_ONCE_SECONDS = 0.5
+_NAMESPACE = "marinade"
+_OBJECT_STORE_BYTES = 100 << 20
+
+
+def _import_ray() -> Any:
+    # Under `uv run` Ray would start every worker in a new environment with another working folder; the environment
+    # that this driver runs in is the one to use. Ray reads it on import, so it is set here and nowhere else.
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ray
+        import ray._private.worker as internals
+
+    # Ray prints its own remarks about dead workers to stdout, where only results belong, and has no switch for it.
+    internals.print_to_stdstream = lambda *_, **__: None
+    return ray
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class _Slot:
+    """One worker and what it is doing; a foreign one belongs to another driver, started by it or left to it."""
+
+    actor: Any
+    environment: dict[str, str]
+    gpus: int
+    cpus: int
+    foreign: bool = False
+    busy: str = ""
+    stream: Any = None
+
+
+class RayBackend:
+    """Workers on a Ray of our own, started when the first step needs one, or on the cluster at `address`."""
+
+    def __init__(self, recipe: Recipe, address: str = "") -> None:
+        self.recipe, self.address = recipe, address
+        self.owned = not address
+        self.slots: list[_Slot] = []
+        self._ray: Any = None
+        self._actor_class: Any = None
+        self._driver: Process = this_process()
+        self._id = new_id()
+        self._closed = threading.Event()
+        self.capacity = local_capacity()
+        if address:
+            self._connect()
+            self.capacity = self._cluster_capacity()
+            threading.Thread(target=self._call_on, daemon=True, name="here").start()
+
+    def _connect(self) -> None:
+        if self._ray is not None:
+            return
+        ray = self._ray = _import_ray()
+        quiet = {"log_to_driver": False, "logging_level": "ERROR", "ignore_reinit_error": True}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if self.address:
+                _init_cluster(ray, self.address, quiet)
+            elif not ray.is_initialized():
+                ray.init(
+                    address="local",
+                    namespace=_NAMESPACE,
+                    num_cpus=self.capacity.cpus,
+                    num_gpus=self.capacity.gpus,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    **quiet,
+                )
+            else:
+                self.owned = False
+        self._actor_class = _actor_class(ray)
+
+    def _cluster_capacity(self) -> Capacity:
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        cpus = int(sum(node["Resources"].get("CPU", 0) for node in nodes))
+        each = [int(node["Resources"].get("GPU", 0)) for node in nodes]
+        words = f"the cluster at {self.address}: {len(nodes)} hosts, {cpus} cores, {sum(each)} GPUs"
+        return Capacity(cpus=cpus, gpus=sum(each), hosts=len(nodes), gpus_per_host=max(each, default=0), words=words)
+
+    def start(self, name: str, task: Task, resources: Resources) -> None:
+        self._connect()
+        payload = self._ray.cloudpickle.dumps(task)
+        slot = self._slot(dict(resources.environment), resources.gpus, min(resources.cpus, self.capacity.cpus))
+        slot.busy = name
+        slot.stream = slot.actor.run.remote(payload)
+
+    def _slot(self, environment: dict[str, str], gpus: int, cpus: int) -> _Slot:
+        """An idle worker of this environment, else a new one in place of an idle one."""
+        idle = [slot for slot in self.slots if not slot.busy and not slot.foreign]
+        for slot in idle:
+            if slot.environment == environment and slot.gpus == gpus and (self.owned or slot.cpus == cpus):
+                return slot
+        if idle and (not self.owned or len(self.slots) >= self.capacity.cpus):
+            self._end(idle[0])
+        variables = {**environment, "PYTHONPATH": _python_path()}
+        options = {
+            # On a Ray of our own the scheduler counts cores, so that one worker serves steps of any number of them.
+            "num_cpus": 0 if self.owned else cpus,
+            "num_gpus": gpus,
+            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(self.capacity.cpus), **variables}},
+            "max_restarts": 0,
+        }
+        name = ""
+        if self.address:
+            name = f"marinade-{new_id()}"
+            options |= {"name": name, "lifetime": "detached", "namespace": _NAMESPACE}
+        modules = {self.recipe.module: self.recipe.file} if self.recipe.is_loose else {}
+        actor = self._actor_class.options(**options).remote(_import_path(), modules, self._driver, name, self.owned)
+        if name:
+            actor.here.remote(self._id)
+        slot = _Slot(actor=actor, environment=environment, gpus=gpus, cpus=cpus)
+        self.slots.append(slot)
+        return slot
+
+    def attach(self, name: str, holder: Holder) -> bool:
+        if not holder.worker or not self.address:
+            return False
+        try:
+            actor = self._ray.get_actor(holder.worker, namespace=_NAMESPACE)
+        except ValueError:  # another cluster's, or its process is gone
+            return False
+        actor.here.remote(self._id)
+        stream = actor.follow.remote()
+        self.slots.append(_Slot(actor=actor, environment={}, gpus=0, cpus=0, foreign=True, busy=name, stream=stream))
+        return True
+
+    def _call_on(self) -> None:
+        """Workers of a cluster end when nobody calls."""
+        while not self._closed.wait(DRIVER_SECONDS / 5):
+            for slot in list(self.slots):
+                slot.actor.here.remote(self._id)
+
+    def wait(self, timeout_seconds: float | None, deliver: Deliver) -> None:
+        streams = {slot.stream: slot for slot in self.slots if slot.busy}
+        if not streams:
+            time.sleep(timeout_seconds or 0.0)
+            return
+        ready, _ = self._ray.wait(list(streams), num_returns=1, timeout=timeout_seconds)
+        for stream in ready:
+            self._receive(streams[stream], deliver)
+
+    def _receive(self, slot: _Slot, deliver: Deliver) -> None:
+        exceptions = self._ray.exceptions
+        name = slot.busy
+        try:
+            messages = self._ray.get(next(slot.stream))
+        except exceptions.OutOfMemoryError:
+            self._lose(slot, "out_of_memory", deliver)
+        except (exceptions.NodeDiedError, exceptions.ActorUnavailableError):
+            self._lose(slot, "node_lost", deliver)
+        except (exceptions.RayActorError, exceptions.WorkerCrashedError, StopIteration) as error:
+            self._lose(slot, _loss(error), deliver)
+        except exceptions.RayError as error:
+            self._end(slot)
+            deliver(name, Answer(status="failed", error=redact(f"step {name}: {error}")))
+        else:
+            if isinstance(messages[-1], Answer):
+                slot.busy, slot.stream = "", None
+                if slot.foreign:
+                    self.slots.remove(slot)
+                    slot.actor.leave.remote(self._id)
+            for message in messages:
+                deliver(name, message)
+
+    def _lose(self, slot: _Slot, failure: Failure, deliver: Deliver) -> None:
+        name = slot.busy
+        self._end(slot)
+        deliver(name, failure)
+
+    def _end(self, slot: _Slot) -> None:
+        self.slots.remove(slot)
+        if not slot.foreign:
+            with contextlib.suppress(Exception):  # it may be dead already, which is what is wanted
+                self._ray.kill(slot.actor, no_restart=True)
+
+    def stop(self, deliver: Deliver) -> None:
+        """Ask every step to stop; at the second Ctrl-C leave it no time, at the third end the workers."""
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                self._stop_within(_STOP_SECONDS, deliver)
+            except KeyboardInterrupt:
+                self._stop_within(_AT_ONCE_SECONDS, deliver)
+        for slot in list(self.slots):
+            self._end(slot)
+
+    def _stop_within(self, seconds: float, deliver: Deliver) -> None:
+        asked = {slot.actor.stop.remote(self._id, seconds): slot for slot in self.slots if slot.busy}
+        until = time.monotonic() + seconds + 3.0
+        while any(slot.busy for slot in self.slots) and time.monotonic() < until:
+            ready, _ = self._ray.wait(list(asked), num_returns=1, timeout=0) if asked else ([], [])
+            for said in ready:
+                slot = asked.pop(said)
+                if slot.busy and self._said(said) == "left":
+                    name, slot.busy, slot.foreign = slot.busy, "", True
+                    deliver(name, Answer(status="interrupted", error="left to another driver that listens to it"))
+            self.wait(0.2, deliver)
+
+    def _said(self, answer: Any) -> str:
+        try:
+            return self._ray.get(answer)
+        except self._ray.exceptions.RayError:  # the worker is gone, as its stream will say
+            return ""
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._ray is None:
+            return
+        for slot in list(self.slots):
+            self._end(slot)
+        if self.owned or self.address:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._ray.shutdown()
+
+
+def _init_cluster(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    """Connect, or say in words why not."""
+    if "://" in address:
+        raise UsageError(
+            f"--address {address}: a Ray client's connection ends its steps when it breaks; give HOST:PORT of the "
+            "head, from a machine of the cluster"
+        )
+    try:
+        ray.init(address=address, namespace=_NAMESPACE, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise MarinadeError(f"--address {address}: no Ray cluster answers there: {error}") from error
+
+
+def _actor_class(ray: Any) -> Any:
+    """The Worker as an actor: its messages stream, and the other calls are heard while a step runs."""
+
+    class StepWorker:
+        def __init__(self, *arguments: Any) -> None:
+            place = ray.get_runtime_context()
+            where = {"ray_job": place.get_job_id(), "ray_node": place.get_node_id()}
+            self.worker = Worker(*arguments, where=where)
+
+        @ray.method(num_returns="streaming")
+        def run(self, payload: bytes) -> Any:
+            yield from self.worker.run(payload)
+
+        @ray.method(num_returns="streaming", concurrency_group="listeners")
+        def follow(self) -> Any:
+            yield from self.worker.follow()
+
+        @ray.method(concurrency_group="control")
+        def here(self, driver: str) -> None:
+            self.worker.here(driver)
+
+        @ray.method(concurrency_group="control")
+        def leave(self, driver: str) -> None:
+            self.worker.leave(driver)
+
+        @ray.method(concurrency_group="control")
+        def stop(self, driver: str, seconds: float) -> str:
+            return self.worker.stop(driver, seconds)
+
+    return ray.remote(concurrency_groups={"control": 2, "listeners": 8})(StepWorker)
+
+
+def _loss(error: Exception) -> Failure:
+    """Ray's words for a worker's end, which mention memory whatever happened, count only where they name the node."""
+    return "node_lost" if "actor's node" in str(error) or "preempted" in str(error) else "crashed"
+
+
+def _import_path() -> list[str]:
+    return [folder for folder in sys.path if folder]
+
+
+def _python_path() -> str:
+    """The project's root first, so that a worker imports the same engine, steps and recipes as the driver."""
+    root = str(Path(__file__).resolve().parents[2])
+    before = os.environ.get("PYTHONPATH", "")
+    return f"{root}{os.pathsep}{before}" if before else root

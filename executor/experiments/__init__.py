@@ -1,0 +1,1 @@
+"""Hypotheses on record: what was expected, predicted and found."""

@@ -1,0 +1,1 @@
+"""How an artifact came to be: what a record says of its origin, and the tree of its ancestors."""

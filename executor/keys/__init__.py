@@ -1,0 +1,1 @@
+"""What a step is: values, code and graphs as canonical text, and the keys that are hashed from it."""

@@ -1,0 +1,1 @@
+"""Steps and records -> a plan: every step with an action and a reason."""

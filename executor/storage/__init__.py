@@ -1,0 +1,1 @@
+"""Where artifacts lie: files, records, indexes and leases, local and remote."""

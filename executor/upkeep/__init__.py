@@ -1,0 +1,1 @@
+"""Keeping a store in order: accept, verify, gc."""

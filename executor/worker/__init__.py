@@ -1,0 +1,1 @@
+"""One step, in the process that runs it."""
