@@ -152,6 +152,16 @@ def _parser() -> argparse.ArgumentParser:
 
     lineage = _with_artifact(add("lineage", "from an artifact back to recipe, config, data and code"))
     lineage.set_defaults(command="lineage")
+    reproduce = _with_artifact(
+        add("reproduce", "build an artifact's recipe again as it was: do the keys agree? exit code 1 when they do not")
+    )
+    reproduce.add_argument("--repository", default=".", metavar="PATH", help="a clone that has the commit (default: .)")
+    reproduce.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="PATH=VALUE",
+        help="set a field of the settings, besides what is on record",
+    )  # fmt: skip
+    reproduce.add_argument("--run", action="store_true", help="run it in another store and compare what it writes")
+    reproduce.add_argument("--to", default="", metavar="PREFIX", help="that store (default: PREFIX-reproduced)")
     why = _with_artifact(add("why", "the shortest path from an artifact to one of its ancestors"))
     why.add_argument("ancestor", metavar="ANCESTOR", help="step name, address or path of the ancestor")
     return parser

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from executor.errors import MarinadeError
 
-_HIDDEN = "***"
+HIDDEN = "***"
 _SHORTEST = 4
 _SHORTEST_GUESSED = 8
 _revealed: set[str] = set()
@@ -71,14 +71,14 @@ def reveal_environment(environment: Mapping[str, str] = os.environ) -> None:
 def redact(text: str) -> str:
     """The text without secret values, tokens, and credentials in URLs."""
     for value in sorted(_revealed, key=len, reverse=True):
-        text = text.replace(value, _HIDDEN)
-    return without_credentials(_TOKEN.sub(_HIDDEN, text))
+        text = text.replace(value, HIDDEN)
+    return without_credentials(_TOKEN.sub(HIDDEN, text))
 
 
 def redact_document(text: str) -> str:
     """The same for a JSON text as a whole, in which values stand escaped."""
     for value in sorted(_revealed, key=len, reverse=True):
-        text = text.replace(json.dumps(value)[1:-1], _HIDDEN)
+        text = text.replace(json.dumps(value)[1:-1], HIDDEN)
     return redact(text)
 
 
@@ -102,9 +102,9 @@ class RedactedStream:
 def without_credentials(text: str) -> str:
     """The text without what URLs in it say of who asks: the same in every process, whatever secrets it knows."""
     if "@" in text and "://" in text:
-        text = _USER_INFO.sub(rf"\g<scheme>{_HIDDEN}@", text)
+        text = _USER_INFO.sub(rf"\g<scheme>{HIDDEN}@", text)
     if "=" in text:
-        text = _QUERY.sub(rf"\g<name>{_HIDDEN}", text)
+        text = _QUERY.sub(rf"\g<name>{HIDDEN}", text)
     return text
 
 

@@ -160,14 +160,7 @@ def _record_side(args: argparse.Namespace, typed: str) -> Side:
     else:
         root = find_record(typed, args.prefix)
     lineage = trace(typed, root, read_record)
-    records: dict[str, Record] = {}
-    for item in lineage.ancestors:
-        # Two artifacts of one name can stand behind one (a forced rerun in between): both are shown.
-        name = item.record.name
-        if name in records:
-            name = f"{name} ({item.record.attempt})"
-        records[name] = item.record
     if lineage.missing:
         location, reason = lineage.missing[0]
         raise StoreError(f"{typed}: the lineage has a gap at {location}: {reason}")
-    return Side.of_records(typed, records)
+    return Side.of_records(typed, lineage.by_step())

@@ -70,10 +70,7 @@ def files_of(repository: Path, revision: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="marinade-revision-") as folder:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             archive.extractall(folder, filter="data")
-        checkout = Path(folder).resolve()
-        if (checkout / "executor").is_dir() and not (checkout / _DECLARED).is_file():
-            shutil.rmtree(checkout / "executor")  # an engine from before steps could be handed over
-        yield checkout
+        yield Path(folder).resolve()
 
 
 def repository_of(folder: Path) -> Path:
@@ -85,16 +82,23 @@ def repository_of(folder: Path) -> Path:
 
 
 def build_side(checkout: Path, recipe: str, *, scale: str, overrides: Sequence[str] = ()) -> Side:
-    """What a checkout's recipe declares; nothing at a scale it does not know.
+    """What a checkout's recipe declares; nothing at a scale it does not know. An engine of the checkout's own from
+    before steps could be handed over is deleted, and the one that runs now is used.
 
     Raises MarinadeError with what that process said where it cannot be built.
     """
+    if (checkout / "executor").is_dir() and not (checkout / _DECLARED).is_file():
+        shutil.rmtree(checkout / "executor")
     command = [sys.executable, "-m", "executor.comparing.declared", recipe, scale, *overrides]
-    path = os.pathsep.join([str(checkout), str(_ENGINE.parent)])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=checkout, env=environment_of(checkout), capture_output=True, text=True)
     if done.returncode == UNKNOWN_SCALE:
         return Side(label=recipe, steps={})
     if done.returncode:
         raise MarinadeError(f"{recipe} cannot be built: {done.stderr.strip()[-1500:]}")
     return Side.from_json(done.stdout)
+
+
+def environment_of(checkout: Path) -> dict[str, str]:
+    """Variables of a process in which a checkout's modules are the ones that count."""
+    path = os.pathsep.join([str(checkout), str(_ENGINE.parent)])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -3,20 +3,22 @@
 git.commit(folder)     "3baf10d…", empty where there is no repository
 git.patch(folder)      text that turns that commit into what lies here, files never added included
 git.archive(folder, git.resolve(folder, "main~2"))      a revision's files
+with git.worktree(folder, commit) as place:             a checkout of its own
 """
 
+import contextlib
 import dataclasses
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from executor.errors import MarinadeError
 
 MOST_FILE_BYTES, MOST_PATCH_BYTES = 1 << 20, 8 << 20
 """A changed file that is larger, and files beyond what all changed ones may have together, are left out and named."""
-_SECONDS = 60
+_SECONDS, _CHECKOUT_SECONDS = 60, 1800
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,24 @@ def archive(folder: str | Path, commit: str) -> bytes:
     return _run(folder, "archive", "--format=tar", commit)
 
 
+@contextlib.contextmanager
+def worktree(folder: str | Path, commit: str) -> Iterator[Path]:
+    """A commit checked out in a temporary folder, without the repository's hooks; gone afterwards. Raises GitFailed."""
+    with tempfile.TemporaryDirectory(prefix="marinade-worktree-") as aside:
+        place = Path(aside).resolve() / "checkout"
+        added = ("worktree", "add", "--quiet", "--detach", str(place), commit)
+        _run(folder, "-c", f"core.hooksPath={os.devnull}", *added, seconds=_CHECKOUT_SECONDS)
+        try:
+            yield place
+        finally:
+            _run(folder, "worktree", "remove", "--force", str(place))
+
+
+def apply(folder: str | Path, patch: str) -> None:
+    """Put a patch's changes into the files of a checkout. Raises GitFailed; then none of them is there."""
+    _run(folder, "apply", "--whitespace=nowarn", "-", given=patch.encode(errors="surrogateescape"))
+
+
 def patch(folder: str | Path, *, without: str | Path = "", most_bytes: int = MOST_FILE_BYTES) -> Patch:
     """All changes of the repository that a folder lies in; files that were never added and are not ignored are in it.
 
@@ -86,8 +106,12 @@ def patch(folder: str | Path, *, without: str | Path = "", most_bytes: int = MOS
         }
         os.mkdir(f"{aside}/objects")
         _run(root, "read-tree", "HEAD", environment=own)
-        left_out = tuple(_too_large(root, _changed(root, apart), most_bytes))
-        _run(root, "add", "--all", "--", ".", *apart, *map(_except, left_out), environment=own)
+        changed = _changed(root, apart)
+        left_out = tuple(_too_large(root, changed, most_bytes))
+        taken = "\0".join(sorted(set(changed) - set(left_out))).encode(errors="surrogateescape")
+        if taken:
+            words = ("--literal-pathspecs", "add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul")
+            _run(root, *words, environment=own, given=taken)
         text = _text(root, "diff", "--cached", "--binary", "--no-color", "--no-ext-diff", "HEAD", environment=own)
     return Patch(text=text, left_out=left_out)
 
@@ -139,20 +163,27 @@ def _text(folder: str | Path, *arguments: str, environment: Mapping[str, str] | 
     return _run(folder, *arguments, environment=environment).decode(errors="surrogateescape")
 
 
-def _run(folder: str | Path, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
+def _run(
+    folder: str | Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+    seconds: float = _SECONDS,
+) -> bytes:
     """Output of a git command in a folder. Raises GitFailed with what git wrote, or that there is no git."""
     try:
         found = subprocess.run(
             ["git", "-C", str(folder), *arguments],
+            input=given,
             capture_output=True,
-            timeout=_SECONDS,
+            timeout=seconds,
             check=False,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(environment or {})},
         )
     except OSError as error:
         raise GitFailed(f"git cannot be run: {error}") from error
     except subprocess.TimeoutExpired as error:
-        raise GitFailed(f"git {arguments[0]} took longer than {_SECONDS} s") from error
+        raise GitFailed(f"git {arguments[0]} took longer than {seconds:.0f} s") from error
     if found.returncode != 0:
         raise GitFailed(found.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed")
     return found.stdout

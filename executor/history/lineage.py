@@ -35,6 +35,15 @@ class Lineage:
     def root(self) -> Record:
         return self.ancestors[0].record
 
+    def by_step(self) -> dict[str, Record]:
+        """All records by the step's name; where two of one name stand behind the artifact (a forced rerun in between),
+        the farther one also has its attempt."""
+        found: dict[str, Record] = {}
+        for item in self.ancestors:
+            name = item.record.name
+            found[f"{name} ({item.record.attempt})" if name in found else name] = item.record
+        return found
+
 
 def trace(asked: str, root: Record, read: Callable[[str], Record]) -> Lineage:
     """All ancestors of `root`, breadth first, each level read in parallel.

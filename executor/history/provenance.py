@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.history import git
+from executor.keys.names import project_of_file
 from executor.recipe import Recipe
 from executor.secrets import redact
 
@@ -45,7 +46,7 @@ class Provenance:
             except git.GitFailed as error:
                 problem = str(error)
         patch = redact(found.text)
-        packages = _packages()
+        installed = packages()
         facts: dict[str, Any] = {
             "run": run_id,
             "recipe": recipe.name,
@@ -53,14 +54,15 @@ class Provenance:
             "scale": scale,
             "arguments": list(arguments),
             "command": list(sys.argv),
+            "folder": _folder(recipe) if commit else "",
             "commit": commit,
             "branch": git.branch(recipe.root) if commit else "",
             "modified": bool(found.text or found.left_out),
-            "patch": _digest(patch),
+            "patch": patch_digest(patch),
             "python": platform.python_version(),
             "platform": platform.platform(),
             "driver": socket.gethostname(),
-            "versions": {name: packages[name] for name in _MAIN if name in packages},
+            "versions": {name: installed[name] for name in _MAIN if name in installed},
         }
         if problem:
             facts["patch_problem"] = problem
@@ -68,7 +70,7 @@ class Provenance:
             facts["patch_leaves_out"] = list(found.left_out)
         if patch != found.text:
             facts["patch_redacted"] = True
-        return cls(facts=facts, patch=patch, packages=packages)
+        return cls(facts=facts, patch=patch, packages=installed)
 
 
 def devices() -> list[str]:
@@ -86,8 +88,9 @@ def devices() -> list[str]:
     return [f"{count} x {kind}" for kind, count in counts.items()]
 
 
-def _packages() -> dict[str, str]:
-    """Read off the names of the folders that installers write: two hundred files of metadata need not be opened."""
+def packages() -> dict[str, str]:
+    """Every installed distribution -> version, read off the names of the folders that installers write: two hundred
+    files of metadata need not be opened."""
     found: dict[str, str] = {}
     for folder in sys.path:
         for item in Path(folder or ".").glob("*.dist-info"):
@@ -96,5 +99,12 @@ def _packages() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _digest(patch: str) -> str:
+def patch_digest(patch: str) -> str:
+    """Empty for no changes."""
     return "sha256:" + hashlib.sha256(patch.encode(errors="surrogateescape")).hexdigest() if patch else ""
+
+
+def _folder(recipe: Recipe) -> str:
+    """The project's place in its repository, `.` for the top."""
+    project = project_of_file(Path(recipe.file))
+    return project.relative_to(Path(git.top(project)).resolve()).as_posix()

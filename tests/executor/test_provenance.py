@@ -50,6 +50,16 @@ def test_a_patch_turns_the_commit_into_what_lies_there(checkout, tmp_path_factor
     assert not (clone / "ignored.py").exists() and not (clone / "large.bin").exists()
 
 
+def test_a_store_that_git_ignores_is_no_problem(checkout):
+    (checkout / "store").mkdir()
+    (checkout / "store/artifact").write_text("not source\n")
+    with (checkout / ".gitignore").open("a") as file:
+        file.write("store/\n")
+    (checkout / "[odd] *.py").write_text("odd = 1\n")
+    found = git.patch(checkout, without=checkout / "store")
+    assert "x = 2" in found.text and "odd = 1" in found.text and "not source" not in found.text
+
+
 def test_a_patch_has_a_limit_and_leaves_the_store_out(checkout, monkeypatch):
     (checkout / "store").mkdir()
     (checkout / "store/artifact").write_text("not source\n")
