@@ -161,6 +161,7 @@ def _parser() -> argparse.ArgumentParser:
         help="set a field of the settings, besides what is on record",
     )  # fmt: skip
     reproduce.add_argument("--run", action="store_true", help="run it in another store and compare what it writes")
+    reproduce.add_argument("--inline", action="store_true", help="with --run: one step at a time, without Ray")
     reproduce.add_argument("--to", default="", metavar="PREFIX", help="that store (default: PREFIX-reproduced)")
     why = _with_artifact(add("why", "the shortest path from an artifact to one of its ancestors"))
     why.add_argument("ancestor", metavar="ANCESTOR", help="step name, address or path of the ancestor")

@@ -25,7 +25,9 @@ NAMES = (
     "record-written",
     "recipe-indexed",
 )
-"""In the order in which an attempt comes to them; writes that are made at once may reach theirs in any order."""
+"""In the order in which an attempt comes to them."""
+AT_ONCE = ("content-indexed", "attempt-recorded", "source-written")
+"""Of these any may come first."""
 _wanted, _, _signal = os.environ.get("MARINADE_FAILPOINT", "").partition(":")
 
 

@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
             sys.stdout.write(keys_text(keys, lineage, terminal))
             sys.stdout.flush()
         if args.run and keys.agree:
-            _run(project, origin, record.name, to, quiet=args.json)
+            _run(project, origin, record.name, to, args)
             outputs = compare_outputs(lineage, _rerun(to, keys.rebuilt))
     if args.json:
         from executor.render.as_json import dumps, reproduction_json
@@ -63,17 +63,18 @@ def _other_store(args: argparse.Namespace, store: Store) -> str:
     return to
 
 
-def _run(project: Path, origin: Origin, step: str, prefix: str, *, quiet: bool) -> None:
+def _run(project: Path, origin: Origin, step: str, prefix: str, args: argparse.Namespace) -> None:
     """The recipe as far as the step, by its own command line; relative paths in it mean what they mean here.
 
     Raises MarinadeError where it fails; what ran is kept, and the same command goes on from there.
     """
     settings = [word for override in origin.overrides for word in ("--set", override)]
     words = ["--scale", origin.scale, *settings, "--until", step, "--prefix", prefix]
+    words += ["--inline"] if args.inline else []
     done = subprocess.run(
         [sys.executable, str(project / origin.recipe), *words],
         env=environment_of(project),
-        stdout=sys.stderr if quiet else None,
+        stdout=sys.stderr if args.json else None,
     )
     if done.returncode:
         raise MarinadeError(

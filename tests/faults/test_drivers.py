@@ -158,6 +158,8 @@ def test_a_ray_worker_killed_there_is_replaced_and_the_run_completes(toy, name):
     killed = "train" if name.startswith("milestone-") else "source"
     ran = [line.split()[0] for line in toy.calls()]
     assert {one: ran.count(one) - (repeats and one == killed) for one in ran} == dict.fromkeys(ran, 1)
-    assert len(toy.attempts(killed)) == (2 if place("attempt-recorded") <= at < place("attempt-finished") else 1)
+    recorded = place("attempt-recorded") <= at < place("attempt-finished")
+    allowed = (1, 2) if name in failpoints.AT_ONCE else (2,) if recorded else (1,)
+    assert len(toy.attempts(killed)) in allowed
     (run,) = toy.store.run_ids()
     assert {step["status"] for step in toy.store.run(run).outcome.values()} <= {"succeeded", "reused"}
