@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     _place_flags(listed)
 
     lineage = _with_artifact(add("lineage", "from an artifact back to recipe, config, data and code"))
-    lineage.set_defaults(command="lineage")
+    lineage.add_argument("--crate", default="", metavar="FOLDER", help="write an RO-Crate there, with all records")
     reproduce = _with_artifact(
         add("reproduce", "build an artifact's recipe again as it was: do the keys agree? exit code 1 when they do not")
     )

@@ -18,10 +18,14 @@ from pathlib import Path
 import pytest
 import tenacity
 
-FLAG = "--xla_force_host_platform_device_count"
+FLAGS = {
+    "--xla_force_host_platform_device_count": 8,
+    "--xla_cpu_collective_call_terminate_timeout_seconds": 600,  # a busy machine is slow, not stuck
+}
 
-if FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
+for flag, number in FLAGS.items():
+    if flag not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={number}".strip()
 
 from executor import retry  # noqa: E402
 from executor.driver.run import RunOptions, run_experiment  # noqa: E402

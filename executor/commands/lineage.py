@@ -9,6 +9,13 @@ from executor.render.terminal import Terminal
 
 def execute(args: argparse.Namespace) -> int:
     found = trace_artifact(args.address, args.prefix)
+    if args.crate:
+        from executor.history.crate import write_crate
+
+        write_crate(found, args.crate)
+        print(f"{len(found.ancestors)} records as an RO-Crate in {args.crate}", file=sys.stderr)
+        if not args.json:
+            return 0
     if args.json:
         from executor.render.as_json import dumps, lineage_json
 
