@@ -1,4 +1,4 @@
-"""Records of real attempts against the schema that ships, and records of the first schema."""
+"""Records of real attempts, milestones and runs against the schemas that ship, and records of the first schema."""
 
 import dataclasses
 import json
@@ -8,9 +8,11 @@ import jsonschema
 import pytest
 
 import executor
-from executor.storage.record import Record
+from executor.storage.record import MilestoneRecord, Record, RunRecord
+from executor.storage.source import Source
 
-SCHEMA = json.loads((Path(executor.__file__).parent / "schemas" / "record.json").read_text())
+SCHEMAS = {file.stem: json.loads(file.read_text()) for file in (Path(executor.__file__).parent / "schemas").iterdir()}
+SCHEMA = SCHEMAS["record"]
 RECIPE = """
 @dataclasses.dataclass(frozen=True)
 class C:
@@ -22,6 +24,9 @@ class Settings(Scales):
     fails: bool = False
 
 def work(config, output):
+    if config.of is not None:
+        put(output + "/checkpoints/step-2/w", "x")
+        current().publish(2, "checkpoints/step-2", {"loss": 1.0})
     if config.fails:
         raise ValueError("no good")
     put(output + "/f", "x")
@@ -33,8 +38,28 @@ def build(settings: Settings) -> Experiment:
 """
 
 
-def test_the_schema_names_every_field_and_no_other():
-    assert set(SCHEMA["properties"]) == {field.name for field in dataclasses.fields(Record)}
+@pytest.mark.parametrize(
+    "name, kind", [("record", Record), ("milestone", MilestoneRecord), ("run", RunRecord), ("source", Source)]
+)
+def test_a_schema_names_every_field_and_no_other(name, kind):
+    assert set(SCHEMAS[name]["properties"]) == {field.name for field in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_lies_beside_the_records_is_valid(project, fails):
+    project.write("toy_recipe.py", RECIPE)
+    project.run(f"fails={fails}")
+    places = {"milestone": ".step/milestones/*.json", "run": ".runs/*.json", "source": ".step/attempts/*/source.json"}
+    for name, place in places.items():
+        files = list(project.root.rglob(place))
+        assert files, name
+        for file in files:
+            jsonschema.validate(json.loads(file.read_text()), SCHEMAS[name])
+    (run,) = project.store.runs()
+    broken = json.loads(run.to_json())
+    broken["outcome"]["second"]["seconds"] = "long"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, SCHEMAS["run"])
 
 
 @pytest.mark.parametrize("fails", [False, True])
