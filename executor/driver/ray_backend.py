@@ -11,6 +11,7 @@ leaves its steps running, and the next one listens to them again.
 import contextlib
 import dataclasses
 import os
+import pickle
 import sys
 import threading
 import time
@@ -29,7 +30,7 @@ from executor.storage.lease import Holder
 from executor.storage.processes import Process, this_process
 from executor.storage.stamps import new_id
 from executor.worker.task import Answer, Task
-from executor.worker.worker import DRIVER_SECONDS, Worker
+from executor.worker.worker import DRIVER_SECONDS
 
 _STOP_SECONDS = 5.0
 _AT_ONCE_SECONDS = 0.5
@@ -142,7 +143,8 @@ class RayBackend:
             name = f"marinade-{new_id()}"
             options |= {"name": name, "lifetime": "detached", "namespace": _NAMESPACE}
         modules = {self.recipe.module: self.recipe.file} if self.recipe.is_loose else {}
-        actor = self._actor_class.options(**options).remote(_import_path(), modules, self._driver, name, self.owned)
+        arguments = pickle.dumps((modules, self._driver, name, self.owned))
+        actor = self._actor_class.options(**options).remote(_import_path(), arguments)
         if name:
             actor.here.remote(self._id)
         slot = _Slot(actor=actor, environment=environment, gpus=gpus, cpus=cpus)
@@ -267,10 +269,15 @@ def _actor_class(ray: Any) -> Any:
     """The Worker as an actor: its messages stream, and the other calls are heard while a step runs."""
 
     class StepWorker:
-        def __init__(self, *arguments: Any) -> None:
+        def __init__(self, path: list[str], arguments: bytes) -> None:
+            # Ray puts the folder that the driver was started in first. What lies there must not be taken for the
+            # driver's modules: neither this class nor its arguments name any of them before the path is right.
+            sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
+            from executor.worker.worker import Worker
+
             place = ray.get_runtime_context()
             where = {"ray_job": place.get_job_id(), "ray_node": place.get_node_id()}
-            self.worker = Worker(*arguments, where=where)
+            self.worker = Worker(*pickle.loads(arguments), where=where)
 
         @ray.method(num_returns="streaming")
         def run(self, payload: bytes) -> Any:
@@ -301,11 +308,12 @@ def _loss(error: Exception) -> Failure:
 
 
 def _import_path() -> list[str]:
-    return [folder for folder in sys.path if folder]
+    """The driver's, so that a worker finds the same modules in the same order."""
+    return [folder or os.getcwd() for folder in sys.path]
 
 
 def _python_path() -> str:
-    """The project's root first, so that a worker imports the same engine, steps and recipes as the driver."""
+    """The same for processes that a step starts: the engine's root first."""
     root = str(Path(__file__).resolve().parents[2])
     before = os.environ.get("PYTHONPATH", "")
     return f"{root}{os.pathsep}{before}" if before else root

@@ -11,13 +11,13 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from typing import Literal
 
+from executor.recipe import load_module
 from executor.secrets import redact
 from executor.storage.processes import Process, children, is_alive, machine, start_time
 from executor.worker.attempt import run_task
@@ -40,18 +40,12 @@ class Worker:
 
     def __init__(
         self,
-        sys_path: list[str],
         modules: dict[str, str],
         driver: Process,
         name: str,
         owned: bool,
         where: dict[str, str],
     ) -> None:
-        for folder in sys_path:
-            if folder not in sys.path:
-                sys.path.append(folder)
-        from executor.recipe import load_module
-
         for module, file in modules.items():
             load_module(module, file)
         self._name, self._where = name, where

@@ -3,10 +3,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import executor
 from executor.driver.events import StepFailed, StepProgress, StepStarted
 from executor.storage.processes import children, start_time
 
@@ -124,3 +128,39 @@ def test_nothing_is_left_running_and_the_next_run_resumes(toy, number, monkeypat
     assert os.path.exists(toy.store.log_dir(attempt.address, attempt.attempt) + "/log.txt")
     monkeypatch.setenv("MARINADE_TEST_FLAG", "on")  # this process may have imported JAX: too late for a step to set it
     assert toy.run("seconds=0.5").steps["one"].result["begin"] > 0
+
+
+def test_what_lies_where_the_driver_was_started_is_not_taken_for_its_modules(project, tmp_path):
+    """Ray looks there first. The step's code is pinned, so that no key would tell."""
+    project.write("theirs/pyproject.toml", "", header=False)
+    project.write("theirs/beside_it.py", "WHICH = 'theirs'\n", header=False)
+    project.write("elsewhere/beside_it.py", "WHICH = 'elsewhere'\n", header=False)
+    project.write("elsewhere/executor/__init__.py", "raise ImportError('elsewhere')\n", header=False)
+    recipe = project.write("theirs/path_recipe.py", """
+        from beside_it import WHICH
+
+        @dataclasses.dataclass(frozen=True)
+        class Config:
+            number: int = 0
+
+        def work(config, output):
+            put(output + "/which", WHICH)
+
+        @dataclasses.dataclass(frozen=True)
+        class Settings(Scales):
+            pass
+
+        def build(settings: Settings):
+            return Experiment(targets=(Step("only", work, Config(), code="pin"),))
+
+        if __name__ == "__main__":
+            main(build)
+    """)  # fmt: skip
+    root = str(Path(executor.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, str(recipe), "--prefix", project.prefix],
+        cwd=tmp_path / "elsewhere", env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (which,) = Path(project.prefix).glob("only-*/*/which")
+    assert which.read_text() == "theirs"
