@@ -1,6 +1,7 @@
 """The report that ends a run: what was predicted and what came true, what was learned, and what it took."""
 
 import dataclasses
+import statistics
 from typing import Any
 
 from executor import Input
@@ -124,7 +125,15 @@ def _hero(history: dict[str, Any]) -> dict[str, Any]:
             "fraction": (sender + receiver) / max(1, assignments),
         },
         "router_entropy": {"first": entropy[0], "lowest": min(entropy), "last": entropy[-1]},
+        "loads": {name: _load(history.get(name)) for name in ("largest_device", "largest_pair")},
     }
+
+
+def _load(over_mean: list[float] | None) -> dict[str, float] | None:
+    """Median, largest and last; None for a run that did not measure it."""
+    if not over_mean:
+        return None
+    return {"median": statistics.median(over_mean), "largest": max(over_mean), "last": over_mean[-1]}
 
 
 def _curve_ends(history: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -112,6 +112,12 @@ def _health(report: dict[str, Any]) -> list[str]:
             f"- router entropy: {entropy['first']:.4f} first, {entropy['lowest']:.4f} lowest,"
             f" {entropy['last']:.4f} last",
         ]
+        for name, load in hero["loads"].items():
+            if load:
+                lines.append(
+                    f"- {name.replace('_', ' ')}, rows over the mean: {load['median']:.2f} median,"
+                    f" {load['largest']:.2f} largest, {load['last']:.2f} last"
+                )
     if tuned:
         lines.append(
             f"- fine-tuning, answers only: {tuned['first']:.4f} -> {tuned['last']:.4f} nats in {tuned['steps']} steps"

@@ -41,6 +41,8 @@ class History:
         router_entropy: mean routing entropy over layers, per step.
         sender_dropped, receiver_dropped, assignments: assignments per step: lost at the sender, lost at the receiver,
             and all of them.
+        largest_device, largest_pair: rows wanted of the fullest device, and by one sender of one device, over their
+            means; of the layer where it is most, per step.
         stages: the mixture's stages so far, `{"start_step", "weights"}` each; a phase that continues the run adds
             its own.
     """
@@ -50,6 +52,8 @@ class History:
     sender_dropped: list[int] = dataclasses.field(default_factory=list)
     receiver_dropped: list[int] = dataclasses.field(default_factory=list)
     assignments: list[int] = dataclasses.field(default_factory=list)
+    largest_device: list[float] = dataclasses.field(default_factory=list)
+    largest_pair: list[float] = dataclasses.field(default_factory=list)
     evals: list[Evaluation] = dataclasses.field(default_factory=list)
     stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 

@@ -187,6 +187,8 @@ def _append(history: History, measured: dict[str, Any]) -> None:
     aux: LossAux = measured["aux"]
     history.losses.append(float(aux.cross_entropy))
     history.router_entropy.append(float(np.mean(aux.router.entropy)))
+    history.largest_device.append(float(np.max(aux.router.largest_device)))
+    history.largest_pair.append(float(np.max(aux.router.largest_pair)))
     history.sender_dropped.append(int(np.sum(aux.router.sender_dropped, dtype=np.int64)))
     history.receiver_dropped.append(int(np.sum(aux.router.receiver_dropped, dtype=np.int64)))
     history.assignments.append(int(np.sum(aux.router.assignments, dtype=np.int64)))

@@ -87,6 +87,8 @@ def training_row(config: TrainConfig, history: History, measured: dict[str, Any]
         "moe/drop_fraction": (sender + receiver) / assignments,
         "moe/sender_drop_fraction": sender / assignments,
         "moe/receiver_drop_fraction": receiver / assignments,
+        "moe/largest_device": history.largest_device[-1],
+        "moe/largest_pair": history.largest_pair[-1],
         "train/router/routing_entropy_mean": history.router_entropy[-1],
         "train/router/router_z_loss": float(np.mean(router.z_loss)),
         "train/router/bias_min": float(np.min(router.next_bias)),

@@ -20,6 +20,7 @@ def history(losses: list[float], *, hidden: int = 96) -> dict:
         "run": {"hidden": hidden, "parameters_active": 350_000, "parameters_total": 9, "flops_without_lm_head": 2e12},
         "losses": [7.0, 6.0, 5.0, 4.0],
         "router_entropy": [2.77, 2.6, 2.7, 2.75],
+        "largest_device": [1.5, 1.1, 1.2, 1.3],
         "sender_dropped": [1, 0, 0, 0],
         "receiver_dropped": [2, 1, 0, 0],
         "assignments": [100, 100, 100, 100],
@@ -93,6 +94,8 @@ def test_everything(full: ReportConfig, tmp_path: Path) -> None:
     for row in ("| pretrain      | 2.300 | 1.800 |  41.0% |", "| gzip -9       | 2.880 | 1.840 |      - |", "25.0%"):
         assert row in text
     assert "dropped assignments: 1.000% of 400" in text
+    assert "largest device, rows over the mean: 1.25 median, 1.50 largest, 1.30 last" in text
+    assert "largest pair" not in text, "a run that did not measure it"
     assert max(map(len, text.splitlines())) <= 80
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 

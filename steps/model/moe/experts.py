@@ -2,35 +2,45 @@
 
     rows [N, l], group_sizes [EL]  ->  [N, l]:   (silu(r Wg) * (r Wu)) Wd with the weights of the row's group
 
-A loop over tiles of rows with a trip count that follows the groups, so that room that is not filled costs memory and
-no arithmetic, whatever the distribution. A tile starts where its group's rows do and may reach into the next group;
-tiles are visited in order, so what it writes there is written over by that group's own tiles. What a tile reads beyond
-its group is masked before it is summed into a weight gradient: an empty expert's gradient is zero exactly, and rows
-past all groups may hold NaN.
+Loops over tiles of rows with trip counts that follow the groups, so that room that is not filled costs memory and no
+arithmetic, whatever the distribution. A group is cut into large tiles, of what is left into a middle one, and the rest
+into small ones; only the last of these may reach beyond its group:
+
+    group of 300 rows      [   128   ][   128   ][32][32]        44 rows are left for tiles of 32: 20 rows of waste
+
+The small tiles are visited first, in order, and the larger ones after them, so what a small tile writes into other
+groups is written over by their own tiles. What it reads there is masked before it is summed into a weight gradient: an
+empty expert's gradient is zero exactly, and rows past all groups may hold NaN.
 
 Weight gradients and the sums over widths accumulate in fp32 whatever the type of the rows.
 
-Letters: N rows, EL experts of this device, l width that experts work at, I expert width, B rows of a tile.
+Letters: N rows, EL experts of this device, l width that experts work at, I expert width, B rows of a tile, M tiles.
 """
 
+import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from steps.model.moe.dispatch import movement
 from steps.model.moe.dispatch.groups import locate, starts
 
+_SMALLEST = 16
+"""Rows of a tile at least."""
+
 
 def tile_rows(num_rows: int, num_experts: int) -> int:
-    """Rows of a tile: about a quarter of a mean group, a power of two from 16 to 256.
+    """Rows of the largest tile: about half a mean group, a power of two from 16 to 256.
 
-    Half a tile a group is wasted on average, and every tile costs a few loop steps: measured at 256 rows a group,
-    tiles of 64 are as good as 128 and better than 32 and 256.
+    Every tile reads the weights and reads and writes their gradients, so large ones are cheap; half a small tile a
+    group is wasted on average.
     """
-    quarter = max(1, num_rows // (4 * num_experts))
-    return min(256, max(16, 1 << (quarter.bit_length() - 1)))
+    half = max(1, num_rows // (2 * num_experts))
+    return min(256, max(16, 1 << (half.bit_length() - 1)))
 
 
 def swiglu_experts(
@@ -43,7 +53,7 @@ def swiglu_experts(
 ) -> Float[Array, "N l"]:
     """The experts' outputs, row by row. Rows past the sum of `group_sizes` come back undefined.
 
-    At least `tile` rows must lie past the groups, or the last tile would not fit.
+    `tile` is the rows of the largest tile; as many must lie past the groups, or the last one might not fit.
     """
     with jax.named_scope("experts"):
         return _experts(tile, rows, group_sizes, w_gate_up, w_down)
@@ -55,30 +65,25 @@ def _experts(tile, rows, group_sizes, w_gate_up, w_down):
 
 
 def _forward(tile, rows, group_sizes, w_gate_up, w_down):
-    tiles = _Tiles(tile, group_sizes, rows.shape[0])
-
-    def body(step, carry):
+    def work(tiles, step, carry):
         out, hidden = carry
-        expert, first, _ = tiles.at(step)
-        gate_up = _dot(_rows(rows, first, tile), w_gate_up[expert]).astype(rows.dtype)
+        expert, first = tiles.expert[step], tiles.first[step]
+        gate_up = _dot(_rows(rows, first, tiles.rows), w_gate_up[expert]).astype(rows.dtype)
         result = _dot(_swiglu(gate_up), w_down[expert]).astype(rows.dtype)
         return _write(out, result, first), _write(hidden, gate_up, first)
 
     buffers = (_buffer(rows, rows.shape[1]), _buffer(rows, w_gate_up.shape[-1]))
-    out, hidden = jax.lax.fori_loop(0, tiles.count, body, buffers)
+    out, hidden = _visit(tile, group_sizes, rows.shape[0], work, buffers)
     return out, (rows, group_sizes, w_gate_up, w_down, hidden)
 
 
 def _backward(tile, residuals, cotangent):
     rows, group_sizes, w_gate_up, w_down, hidden = residuals
-    tiles = _Tiles(tile, group_sizes, rows.shape[0])
 
-    def body(step, carry):
+    def work(tiles, step, carry):
         d_rows, d_gate_up_weights, d_down_weights = carry
-        expert, first, used = tiles.at(step)
-        row = jnp.where(used, _rows(rows, first, tile), 0)
-        d_out = jnp.where(used, _rows(cotangent, first, tile), 0)
-        gate_up = jnp.where(used, _rows(hidden, first, tile), 0)
+        expert, first = tiles.expert[step], tiles.first[step]
+        row, d_out, gate_up = (tiles.own(_rows(one, first, tiles.rows), step) for one in (rows, cotangent, hidden))
         activation, pull_back = jax.vjp(_swiglu, gate_up)
         (d_gate_up,) = pull_back(_dot(d_out, w_down[expert].T).astype(gate_up.dtype))
         d_row = _dot(d_gate_up, w_gate_up[expert].T).astype(rows.dtype)
@@ -89,29 +94,56 @@ def _backward(tile, residuals, cotangent):
         )
 
     sums = tuple(jnp.zeros_like(weights, jnp.float32) for weights in (w_gate_up, w_down))
-    d_rows, *d_weights = jax.lax.fori_loop(0, tiles.count, body, (_buffer(rows, rows.shape[1]), *sums))
+    d_rows, *d_weights = _visit(tile, group_sizes, rows.shape[0], work, (_buffer(rows, rows.shape[1]), *sums))
     return d_rows, None, d_weights[0].astype(w_gate_up.dtype), d_weights[1].astype(w_down.dtype)
 
 
 _experts.defvjp(_forward, _backward)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Tiles:
-    """Which rows the loop visits at each step, laid out before it starts."""
+    """All tiles of one size, M of them at most.
 
-    def __init__(self, tile: int, group_sizes: Int[Array, " EL"], num_rows: int) -> None:
-        per_group = -(-group_sizes // tile)
-        most = num_rows // tile + group_sizes.shape[0]
-        self._tile = tile
-        self._expert, nth, _ = locate(per_group, most)
-        self._first = starts(group_sizes)[self._expert] + nth * tile
-        self._used = jnp.minimum(group_sizes[self._expert] - nth * tile, tile)
-        self.count = jnp.sum(per_group)
+    Attributes:
+        rows: of each tile.
+        expert, first: whose they are and where they start.
+        used: how many of a tile's rows are its expert's; None where all are.
+        count: tiles there are.
+    """
 
-    def at(self, step: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""], Bool[Array, "B 1"]]:
-        """The step's expert, the first row of its tile, and which rows of the tile are that expert's."""
-        used = jnp.arange(self._tile) < self._used[step]
-        return self._expert[step], self._first[step], used[:, None]
+    rows: int
+    expert: Int[Array, " M"]
+    first: Int[Array, " M"]
+    used: Int[Array, " M"] | None
+    count: Int[Array, ""]
+
+    @classmethod
+    def of(cls, rows: int, begin: Int[Array, " EL"], left: Int[Array, " EL"], num_rows: int, *, whole: bool):
+        """Tiles for the `left` rows from `begin` on of every group: those that are filled, or all that it takes."""
+        per_group = left // rows if whole else -(-left // rows)
+        expert, nth, _ = locate(per_group, num_rows // rows + (0 if whole else left.shape[0]))
+        used = None if whole else jnp.minimum(left[expert] - nth * rows, rows)
+        return cls(rows=rows, expert=expert, first=begin[expert] + nth * rows, used=used, count=jnp.sum(per_group))
+
+    def own(self, read: Float[Array, "B l"], step: Int[Array, ""]) -> Float[Array, "B l"]:
+        """Zero in place of the rows that are not the tile's expert's."""
+        if self.used is None:
+            return read
+        return jnp.where((jnp.arange(self.rows) < self.used[step])[:, None], read, 0)
+
+
+def _visit(tile: int, group_sizes: Int[Array, " EL"], num_rows: int, work: Callable, carry: Any) -> Any:
+    """`work(tiles, step, carry)` for every tile: the small ones in order, then the larger ones."""
+    sizes = [rows for rows in (tile, tile // 2, tile // 4) if rows >= _SMALLEST] or [tile]
+    begin, left, all_tiles = starts(group_sizes), group_sizes, []
+    for rows in sizes[:-1]:
+        all_tiles.append(_Tiles.of(rows, begin, left, num_rows, whole=True))
+        begin, left = begin + left // rows * rows, left % rows
+    all_tiles.append(_Tiles.of(sizes[-1], begin, left, num_rows, whole=False))
+    for tiles in reversed(all_tiles):
+        carry = jax.lax.fori_loop(0, tiles.count, functools.partial(work, tiles), carry)
+    return carry
 
 
 def _swiglu(gate_up: Float[Array, "B 2I"]) -> Float[Array, "B I"]:

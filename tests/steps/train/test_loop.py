@@ -93,6 +93,10 @@ def test_it_learns_and_measures(unbroken):
     assert [row["step"] for row in rows] == list(range(1, 13))
     named = {"train/loss", "grad/norm/total", "moe/drop_fraction", "train/router/bias_max", "mixture/weight/letters"}
     assert named <= set(rows[0])
+    loads = [(row["moe/largest_device"], row["moe/largest_pair"]) for row in rows]
+    assert loads == list(zip(history.largest_device, history.largest_pair, strict=True))
+    # Two devices: a device's rows are 1 to 2 times the mean, and so are one sender's for it, of which it is half.
+    assert all(1 <= device <= pair <= 2 for device, pair in loads) and len(set(loads)) > 1
     assert [row["mixture/stage"] for row in rows] == [0] * 8 + [1] * 4
     assert (rows[0]["mixture/weight/letters"], rows[-1]["mixture/weight/letters"]) == (0.75, 0.25)
 

@@ -7,7 +7,7 @@ import pytest
 
 from steps.model.moe.experts import swiglu_experts, tile_rows
 
-WIDTH, EXPERT_WIDTH, TILE = 10, 12, 16
+WIDTH, EXPERT_WIDTH = 10, 12
 
 
 def one_by_one(rows, sizes, w_gate_up, w_down):
@@ -21,21 +21,22 @@ def one_by_one(rows, sizes, w_gate_up, w_down):
 
 
 @pytest.mark.parametrize(
-    "sizes",
+    ("tile", "sizes"),
     [
-        (5, 0, 17, 1),
-        pytest.param((0, 0, 0, 0), marks=pytest.mark.slow),
-        pytest.param((16, 32, 48, 1), marks=pytest.mark.slow),
-        pytest.param((0, 0, 0, 97), marks=pytest.mark.slow),
-        pytest.param((31, 33, 15, 18), marks=pytest.mark.slow),
-        pytest.param((7,), marks=pytest.mark.slow),
+        (16, (5, 0, 17, 1)),
+        (64, (70, 3, 49, 0, 128, 2, 5)),
+        *(
+            pytest.param(tile, sizes, marks=pytest.mark.slow)
+            for tile in (16, 32, 64)
+            for sizes in ((0, 0, 0, 0), (16, 32, 48, 1), (0, 0, 0, 97), (31, 33, 15, 18), (7,), (1, 1, 1, 200, 1, 64))
+        ),
     ],
 )
-def test_equal_to_one_matmul_per_expert(sizes, poisoned):
+def test_equal_to_one_matmul_per_expert(tile, sizes, poisoned):
     """Faults 1 to 3: odd groups, empty experts, NaN past the groups in rows and in the gradient that comes in."""
     generator = np.random.default_rng(0)
     num_used, num_experts = sum(sizes), len(sizes)
-    num_rows = 97 + TILE
+    num_rows = max(num_used, 97) + tile
 
     def draw(*shape):
         return jnp.asarray(generator.normal(size=shape), jnp.float32)
@@ -46,7 +47,7 @@ def test_equal_to_one_matmul_per_expert(sizes, poisoned):
 
     @jax.jit
     def ours(rows, sizes, *weights):
-        out, pull_back = jax.vjp(lambda r, *w: swiglu_experts(r, sizes, *w, tile=TILE), rows, *weights)
+        out, pull_back = jax.vjp(lambda r, *w: swiglu_experts(r, sizes, *w, tile=tile), rows, *weights)
         return out, pull_back(jnp.where(past, jnp.nan, cotangent))
 
     out, gradients = ours(jnp.where(past, jnp.nan, rows), jnp.array(sizes, jnp.int32), *weights)
@@ -74,6 +75,6 @@ def test_weight_gradients_add_up_in_fp32():
     np.testing.assert_allclose(float(jax.grad(total)(w_down)[0, 0, 0]), 4096, rtol=0.01)
 
 
-@pytest.mark.parametrize(("rows", "experts", "expected"), [(2048, 8, 64), (524_288, 6, 256), (15, 3, 16), (1, 1, 16)])
+@pytest.mark.parametrize(("rows", "experts", "expected"), [(2048, 8, 128), (524_288, 6, 256), (15, 3, 16), (1, 1, 16)])
 def test_tiles_follow_the_mean_group(rows, experts, expected):
     assert tile_rows(rows, experts) == expected
