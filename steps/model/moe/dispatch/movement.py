@@ -77,15 +77,12 @@ def _combine_backward(residuals, cotangent):
     num_tokens, top_k = weights.shape
     token = jnp.where(assignment < num_tokens * top_k, assignment // top_k, num_tokens)
     weight = jnp.take(weights.reshape(-1), assignment, mode="clip")
-    back = gather_rows(cotangent, token)
-    d_rows = (back.astype(jnp.float32) * weight[:, None]).astype(rows.dtype)
-    kept = place < rows.shape[0]
-    d_weights = [
-        jnp.sum(cotangent.astype(jnp.float32) * jnp.take(rows, place[:, j], axis=0, mode="clip"), axis=-1)
-        for j in range(top_k)
-    ]
-    d_weights = jnp.where(kept, jnp.stack(d_weights, axis=-1), 0).astype(weights.dtype)
-    return d_rows, d_weights, None, None
+    back = gather_rows(cotangent, token).astype(jnp.float32)
+    d_rows = (back * weight[:, None]).astype(rows.dtype)
+    # Every place has its token's cotangent beside its row: the products are summed there and numbers are fetched.
+    products = jnp.sum(back * rows.astype(jnp.float32), axis=-1)
+    d_weights = jnp.where(place < rows.shape[0], jnp.take(products, place, mode="clip"), 0)
+    return d_rows, d_weights.astype(weights.dtype), None, None
 
 
 combine.defvjp(_combine_forward, _combine_backward)
