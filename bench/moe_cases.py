@@ -217,17 +217,19 @@ IMPLEMENTATIONS: dict[str, Callable[[Case], tuple[Callable, tuple]]] = {
     "ours:waves, pair limit": _ours("waves", CAPACITY, CAPACITY),
     "ours:waves": _ours("waves", CAPACITY, None),
     "ours:waves, dropless": _ours("waves", None, None),
-    "ours:ring": _ours("ring", CAPACITY, None),
+    "ours:ring (chosen)": _ours("ring", CAPACITY, None),
 }
 
 _COLLECTIVES = ("all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute")
+_TIMES = {"all-reduce": 2, "reduce-scatter": DEVICES}
+"""Bytes that a device receives for one of the result; 1 where it is not named."""
 _BYTES = {"f32": 4, "bf16": 2, "s32": 4, "u32": 4, "pred": 1, "f64": 8, "s64": 8, "u8": 1, "s8": 1, "f16": 2}
 _OPERATION = re.compile(r"= (?P<shapes>\(?[a-z0-9]+\[.*?) (?P<name>[a-z\-]+)(?:-start)?\(")
 _ARRAY = re.compile(r"(?P<type>[a-z]+[0-9]*)\[(?P<size>[0-9,]*)\]")
 
 
 def operations(text: str) -> dict[str, int]:
-    """Counts of what moves rows in a compiled program, and the bytes of its all-to-alls on one device."""
+    """Counts of what moves rows in a compiled program, and the bytes that one device receives, its own among them."""
     counts: collections.Counter[str] = collections.Counter()
     wire = 0
     for line in text.splitlines():
@@ -237,8 +239,7 @@ def operations(text: str) -> dict[str, int]:
         name = found["name"]
         if name in _COLLECTIVES:
             counts["collectives"] += 1
-            if name == "all-to-all":
-                wire += sum(_size(array) for array in _ARRAY.finditer(found["shapes"]))
+            wire += _TIMES.get(name, 1) * sum(_size(array) for array in _ARRAY.finditer(found["shapes"]))
         elif name in ("gather", "scatter", "sort", "while"):
             counts[name + "s"] += 1
     named = ("collectives", "gathers", "scatters", "sorts", "whiles")

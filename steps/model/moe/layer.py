@@ -57,7 +57,7 @@ def moe(
     _check(x.shape[0], config, mesh)
 
     limits = Limits.of(config, x.shape[0] // mesh.size)
-    transport = choose(config.transport, mesh.devices.flat[0].platform, limits)
+    transport = choose(config.transport, mesh.devices.flat[0].platform, limits, config.top_k)
 
     def on_device(x, valid, weights, bias):
         return _on_device(x, valid, weights, bias, config, limits, transport)

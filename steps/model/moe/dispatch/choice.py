@@ -1,10 +1,11 @@
 """Which transport moves the rows: a matter of time and memory, never of the result.
 
-    one device          local     nothing to move
-    GPUs                ragged    sends what was accepted and no padding
-    anything else       waves     padded, works everywhere
+    one device                    local     nothing to move
+    GPUs                          ragged    sends what was accepted and no padding
+    no more devices than top_k    ring      S rows a token travel, where waves send 1.25 K
+    anything else                 waves     padded, works everywhere
 
-`ring` and `dense` are never chosen, only asked for.
+`dense` is never chosen, only asked for.
 """
 
 import functools
@@ -16,8 +17,9 @@ from steps.model.moe.plan import Limits
 _LOG = logging.getLogger(__name__)
 
 
-def choose(asked: Transport, platform: str, limits: Limits) -> Transport:
-    """The transport for this platform (`cpu`, `gpu`, `tpu`) and these limits; what was asked for, if it can run there.
+def choose(asked: Transport, platform: str, limits: Limits, top_k: int) -> Transport:
+    """The transport for this platform (`cpu`, `gpu`, `tpu`), these limits and experts per token; what was asked for, if
+    it can run there.
 
     Raises ValueError that names what would do instead.
     """
@@ -38,6 +40,8 @@ def choose(asked: Transport, platform: str, limits: Limits) -> Transport:
         return _said(asked, "asked for")
     if platform in ("gpu", "cuda", "rocm"):
         return _said("ragged", f"{platform}, {limits.num_devices} devices: nothing but accepted rows travels")
+    if limits.num_devices <= top_k:
+        return _said("ring", f"{platform}, {limits.num_devices} devices for {top_k} experts a token: fewer rows travel")
     return _said("waves", f"{platform}, {limits.num_devices} devices: padded all-to-alls work everywhere")
 
 

@@ -191,6 +191,7 @@ def test_a_pair_limit_that_fits_the_first_cell_leaves_the_loop_out():
     "asked, platform, devices, chosen",
     [
         ("auto", "cpu", 4, "waves"),
+        ("auto", "tpu", 2, "ring"),
         ("auto", "gpu", 4, "ragged"),
         ("auto", "gpu", 1, "local"),
         ("ring", "cpu", 4, "ring"),
@@ -198,7 +199,7 @@ def test_a_pair_limit_that_fits_the_first_cell_leaves_the_loop_out():
     ],
 )
 def test_which_transport_runs(asked, platform, devices, chosen):
-    assert choose(asked, platform, limited(8, devices, None, None)) == chosen
+    assert choose(asked, platform, limited(8, devices, None, None), TOP_K) == chosen
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_which_transport_runs(asked, platform, devices, chosen):
 )
 def test_a_transport_that_cannot_run_names_one_that_can(asked, platform, devices, words):
     with pytest.raises(ValueError, match=words):
-        choose(asked, platform, limited(8, devices, None, None))
+        choose(asked, platform, limited(8, devices, None, None), TOP_K)
 
 
 @pytest.mark.parametrize("pair, further", [(1.0, False), pytest.param(None, True, marks=slow)])
