@@ -17,7 +17,7 @@ from steps.model.moe.plan import Limits
 from steps.model.moe.routed import routed_experts
 
 CAPACITY = 1.25
-DEVICES = 8
+DEVICES = next(count for count in (8, 4, 2, 1) if count <= jax.device_count())
 COMBINE_SCALE = 2.5
 LEAN = 0.7
 """How much the tokens of one device lean the same way: standard deviations of the logit they share."""
@@ -209,16 +209,29 @@ def _ours(
     return make
 
 
-IMPLEMENTATIONS: dict[str, Callable[[Case], tuple[Callable, tuple]]] = {
-    "floor": _floor,
+_ALONE = {
+    "ours:local": _ours("local", None, None),
+}
+_SPREAD = {
     "levanter:fixed_pooled_wave_all_to_all, 1 wave": _levanter("fixed_pooled_wave_all_to_all"),
     "levanter:fixed_pooled_wave_all_to_all, 3 waves": _levanter("fixed_pooled_wave_all_to_all", 3),
     "levanter:ring": _levanter("ring"),
     "ours:waves, pair limit": _ours("waves", CAPACITY, CAPACITY),
     "ours:waves": _ours("waves", CAPACITY, None),
     "ours:waves, dropless": _ours("waves", None, None),
-    "ours:ring (chosen)": _ours("ring", CAPACITY, None),
+    "ours:ring": _ours("ring", CAPACITY, None),
 }
+_ON_GPUS = {
+    "levanter:ragged_all_to_all": _levanter("ragged_all_to_all"),
+    "ours:ragged": _ours("ragged", CAPACITY, None),
+    "ours:ragged, dropless": _ours("ragged", None, None),
+}
+IMPLEMENTATIONS: dict[str, Callable[[Case], tuple[Callable, tuple]]] = {
+    "floor": _floor,
+    **(_SPREAD if DEVICES > 1 else _ALONE),
+    **(_ON_GPUS if DEVICES > 1 and jax.default_backend() == "gpu" else {}),
+}
+"""By what this machine has: one device moves nothing, and only GPUs have a ragged all-to-all."""
 
 _COLLECTIVES = ("all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute")
 _TIMES = {"all-reduce": 2, "reduce-scatter": DEVICES}

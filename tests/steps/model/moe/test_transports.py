@@ -218,18 +218,37 @@ def test_bytes_on_the_wire_are_those_of_the_formula(pair, further, make_mesh):
     devices, case = 4, make(8, 4)
     limits = limited(8, devices, None, pair)
     cells = Cells.of(12 * TOP_K, limits)
-    program = compiled("waves", limits, make_mesh(1, devices), str(movement.UNUSED))
+    text = program_text("waves", case, limits, make_mesh(1, devices))
+    first, more = devices * cells.first * WIDTH * 4, devices * cells.further * WIDTH * 4
+    assert result_bytes("all-to-all", text) == sorted([first] * 4 + [more] * 6 * further)
+    assert (cells.most > 0) == further
+
+
+def test_bytes_of_the_ring_are_those_of_the_formula(make_mesh):
+    """docs/moe.md: every device receives the rows of all S*T tokens and sends back S*T sums, forward and backward."""
+    devices, tokens, case = 4, 12, make(8, 4)
+    text = program_text("ring", case, limited(8, devices, 1.0, None), make_mesh(1, devices))
+    rows, weights = tokens * WIDTH * 4, tokens * TOP_K * 4
+    assert result_bytes("all-gather", text) == sorted([devices * rows] * 2 + [devices * weights])
+    assert result_bytes("reduce-scatter", text) == sorted([rows] * 2 + [weights])
+    assert result_bytes("all-to-all", text) == []
+
+
+def program_text(transport: str, case: Case, limits: Limits, mesh) -> str:
     real = [
         jnp.asarray(one, "float32") for one in (case.tokens, case.weights, case.w_gate_up, case.w_down, case.cotangent)
     ]
-    text = program.lower(*real, case.experts, case.valid).compile().as_text()
-    sizes = [
+    program = compiled(transport, limits, mesh, str(movement.UNUSED))
+    return program.lower(*real, case.experts, case.valid).compile().as_text()
+
+
+def result_bytes(collective: str, text: str) -> list[int]:
+    """Of every collective of a kind that carries numbers, the bytes of what comes out on one device."""
+    found = (
         sum(4 * math.prod(map(int, size.split(","))) for size in re.findall(r"f32\[([0-9,]+)\]", shapes))
-        for shapes in re.findall(r"= (.*?) all-to-all\(", text)
-    ]
-    first, more = devices * cells.first * WIDTH * 4, devices * cells.further * WIDTH * 4
-    assert sorted(sizes) == sorted([first] * 4 + [more] * 6 * further)
-    assert (cells.most > 0) == further
+        for shapes in re.findall(rf"= (.*?) {collective}\(", text)
+    )
+    return sorted(size for size in found if size)
 
 
 def test_ragged_lowers_for_gpus(monkeypatch):
