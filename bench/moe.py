@@ -6,8 +6,9 @@
 
 Forward and backward of the routed experts alone, from tokens, chosen experts and weights to the sum over each token's
 experts: gradients by tokens, combine weights and both weight arrays. Eight virtual devices of this process, or the GPUs
-that JAX finds (up to eight), experts spread over all of them. Every repetition runs every implementation once, so that all of them see the same machine; the
-median counts. What the compiled program moves and holds is read from its HLO and does not depend on the machine.
+that JAX finds (up to eight), with the experts spread over all of them. Every repetition runs every implementation once,
+so that all of them see the same machine; the median counts. What the compiled program moves and holds is read from its
+HLO and does not depend on the machine.
 docs/moe.md says what the columns mean. Figures go to stdout, everything else to stderr.
 """
 
