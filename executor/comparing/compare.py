@@ -84,7 +84,7 @@ def diff(a: Side, b: Side) -> Diff:
     """Diff of `b` against `a`."""
     if share_nothing(a.steps, b.steps):
         return Diff(a=a.label, b=b.label, added=tuple(b.steps), removed=tuple(a.steps), shares_nothing=True)
-    old_of = match(a.steps, b.steps)
+    old_of = match(a.steps, b.steps, (a.root, b.root))
     matched = set(old_of.values())
     forks_a, forks_b = amendments(a.steps, matched), amendments(b.steps, old_of.keys())
     names_a = Names(steps=a.steps, forks=forks_a, old_of={name: name for name in matched}, unmatched="-")

@@ -4,6 +4,7 @@
     every key still there under other names      renamed
     same name                                    the same step, changed
     same function and payload, inputs by name    renamed, changed through its inputs
+    both are the artifact that was asked for     renamed, changed, if the function is the same
     amends a step that has a counterpart         an amendment, compared with the step it amends
 
 The first rule that holds decides; what none holds for was added or removed.
@@ -13,12 +14,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from executor.comparing.fields import Change, field_changes
 from executor.comparing.side import Names, SideStep, inputs_first, payload_text
-from executor.planning.changes import code_of
+from executor.keys.changes import code_of
 from executor.secrets import redact_json
 
 
-def match(a: Mapping[str, SideStep], b: Mapping[str, SideStep]) -> dict[str, str]:
-    """New name -> old name, in the order of `b`."""
+def match(a: Mapping[str, SideStep], b: Mapping[str, SideStep], roots: tuple[str, str] = ("", "")) -> dict[str, str]:
+    """New name -> old name, in the order of `b`; `roots` are the artifacts that were asked for, old and new."""
     old_of = {name: name for name in b if name in a and a[name].key == b[name].key}
     old_of.update((new, old) for old, new in list(_renamed_by_key(a, b, old_of)))
     taken = set(old_of.values())
@@ -27,6 +28,10 @@ def match(a: Mapping[str, SideStep], b: Mapping[str, SideStep]) -> dict[str, str
             old_of[name] = name
             taken.add(name)
     _match_payloads(a, b, old_of)
+    old, new = roots
+    is_open = old in a and new in b and new not in old_of and old not in old_of.values() and not b[new].amends
+    if is_open and a[old].payload.get("function") == b[new].payload.get("function"):
+        old_of[new] = old
     return {name: old_of[name] for name in b if name in old_of}
 
 

@@ -43,10 +43,12 @@ class SideStep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Side:
-    """All steps of one side by name; `label` is what the user typed."""
+    """All steps of one side by name; `label` is what the user typed, `root` the step of the artifact that was meant,
+    empty for a recipe or a run."""
 
     label: str
     steps: Mapping[str, SideStep]
+    root: str = ""
 
     @classmethod
     def of_graph(cls, label: str, graph: "Graph") -> "Side":
@@ -97,9 +99,10 @@ class Side:
 
     @classmethod
     def of_records(cls, label: str, records: Mapping[str, "Record"]) -> "Side":
-        """What stands behind an artifact, from the records by step name."""
+        """What stands behind an artifact, from the records by step name, its own first."""
         return cls(
             label=label,
+            root=next(iter(records), ""),
             steps={
                 name: SideStep(
                     key=record.recipe_key,

@@ -211,7 +211,7 @@ def _reference(found: FoundInput) -> InputRef:
 
 
 def _two_of_one_name(name: str, first: str, old: dict[str, Any], second: str, new: dict[str, Any]) -> str:
-    from executor.planning.changes import payload_changes
+    from executor.keys.changes import payload_changes
 
     lines = [f"two different steps are named {name}: one from {first}, one from {second}. They differ in:"]
     lines += [

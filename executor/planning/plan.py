@@ -3,27 +3,10 @@
 import dataclasses
 from typing import Any, Literal
 
+from executor.keys.reason import Reason
 from executor.step import Step
 
 Action = Literal["reuse", "run", "resume", "maybe", "wait", "halted", "blocked"]
-ReasonKind = Literal["new", "config", "code", "input", "version", "failed", "missing", "forced", "unreachable"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reason:
-    """Why a step is not simply reused.
-
-    Attributes:
-        path: the field (dotted) or function that changed, empty where the kind says all.
-        old, new: the values, as JSON, None where absent.
-        step: the other step concerned (an input's name), empty for none.
-    """
-
-    kind: ReasonKind
-    path: str = ""
-    old: Any = None
-    new: Any = None
-    step: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 
 from executor.experiments.experiment import graph_of, observed
 from executor.external import is_raw, look
+from executor.keys.changes import payload_changes
 from executor.keys.graph import Graph
-from executor.planning.changes import payload_changes
-from executor.planning.plan import Action, Plan, PlannedStep, Reason
+from executor.keys.reason import Reason
+from executor.planning.plan import Action, Plan, PlannedStep
 from executor.planning.reasons import Reasons
 from executor.planning.results import Results
 from executor.planning.selection import Selection, matching

@@ -5,8 +5,9 @@ Invariant: a step that is not reused has a reason; fields and functions come wit
 
 from collections.abc import Mapping
 
-from executor.planning.changes import code_drift, payload_changes
-from executor.planning.plan import PlannedStep, Reason
+from executor.keys.changes import code_drift, payload_changes
+from executor.keys.reason import Reason
+from executor.planning.plan import PlannedStep
 from executor.planning.settled import Settled
 from executor.planning.unfinished import Unfinished
 from executor.storage.record import Record, RunRecord

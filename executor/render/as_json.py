@@ -11,8 +11,9 @@ from executor.comparing.compare import Diff
 from executor.comparing.fields import Change, exact, readable
 from executor.driver.status import Status
 from executor.history.lineage import Lineage, PathStep
+from executor.keys.reason import Reason
 from executor.planning.estimate import Estimate
-from executor.planning.plan import Plan, Reason
+from executor.planning.plan import Plan
 from executor.storage.acceptance import Acceptance
 from executor.storage.record import Record
 

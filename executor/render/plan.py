@@ -8,7 +8,8 @@ Long plans fold steps that say the same into one line.
 
 from collections.abc import Sequence
 
-from executor.planning.plan import Plan, PlannedStep, Reason
+from executor.keys.reason import Reason
+from executor.planning.plan import Plan, PlannedStep
 from executor.render.terminal import Terminal
 from executor.render.values import change_text, value_text
 

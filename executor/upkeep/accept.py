@@ -18,8 +18,8 @@ from typing import Any
 from executor.comparing.fields import Change
 from executor.comparing.side import Names, Side, payload_text
 from executor.errors import MarinadeError, UsageError
+from executor.keys.changes import payload_changes
 from executor.keys.graph import Graph, InputRef
-from executor.planning.changes import payload_changes
 from executor.planning.planner import Prepared, survey
 from executor.planning.selection import matching
 from executor.secrets import redact_json

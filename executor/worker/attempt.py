@@ -19,8 +19,8 @@ from executor.errors import LeaseLost, MarinadeError, StepHalted
 from executor.external import is_raw, look, verify
 from executor.failpoints import reached
 from executor.history.provenance import devices
+from executor.keys.changes import code_drift
 from executor.keys.code import forget, reach
-from executor.planning.changes import code_drift
 from executor.retry import Failure, classify
 from executor.secrets import redact, redact_json, reveal, reveal_environment
 from executor.storage.files import LocalFiles, together

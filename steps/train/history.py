@@ -6,6 +6,7 @@ host enters it: equal runs have equal histories.
 
 import dataclasses
 import json
+import statistics
 from typing import Any
 
 import fsspec
@@ -38,6 +39,7 @@ class History:
 
     Attributes:
         losses: cross-entropy of every training step, nats per token.
+        gradient_norms: of all gradients together, per step.
         router_entropy: mean routing entropy over layers, per step.
         sender_dropped, receiver_dropped, assignments: assignments per step: lost at the sender, lost at the receiver,
             and all of them.
@@ -48,6 +50,7 @@ class History:
     """
 
     losses: list[float] = dataclasses.field(default_factory=list)
+    gradient_norms: list[float] = dataclasses.field(default_factory=list)
     router_entropy: list[float] = dataclasses.field(default_factory=list)
     sender_dropped: list[int] = dataclasses.field(default_factory=list)
     receiver_dropped: list[int] = dataclasses.field(default_factory=list)
@@ -66,6 +69,16 @@ class History:
         window = slice(-last if last else None, None)
         dropped = sum(self.sender_dropped[window]) + sum(self.receiver_dropped[window])
         return dropped / max(1, sum(self.assignments[window]))
+
+    def gradient_norm(self) -> dict[str, float] | None:
+        """Mean over the second quarter of the steps (the warm-up lies in the first) and over the last eighth, and the
+        latter over the former; None where not every step has one."""
+        count = self.steps
+        if len(self.gradient_norms) != count or count < 8:
+            return None
+        middle = statistics.fmean(self.gradient_norms[count // 4 : count // 2])
+        end = statistics.fmean(self.gradient_norms[-(count // 8) :])
+        return {"second_quarter": middle, "end": end, "growth": end / middle}
 
     def to_json(self, run: dict[str, Any]) -> str:
         """The `history.json` of a training artifact; `run` says what was trained."""

@@ -186,6 +186,7 @@ def compile_step(model: ModelConfig, moments: MomentsConfig, mesh: Mesh) -> Any:
 def _append(history: History, measured: dict[str, Any]) -> None:
     aux: LossAux = measured["aux"]
     history.losses.append(float(aux.cross_entropy))
+    history.gradient_norms.append(float(measured["gradient_norm"]))
     history.router_entropy.append(float(np.mean(aux.router.entropy)))
     history.largest_device.append(float(np.max(aux.router.largest_device)))
     history.largest_pair.append(float(np.max(aux.router.largest_pair)))
@@ -221,6 +222,7 @@ def _result(config: TrainConfig, history: History, epochs: dict[str, float]) -> 
         "training_loss": training_loss,
         "validation": dataclasses.asdict(last) if last else None,
         "drop_fraction": history.drop_fraction(),
+        "gradient_norm": history.gradient_norm(),
         "epochs": epochs,
     }
 

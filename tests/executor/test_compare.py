@@ -472,3 +472,23 @@ def test_long_lists_with_other_names_are_compared_in_seconds() -> None:
     started = time.process_time()
     found = field_changes([*old, {"name": "z", "v": 0}], [*new, {"name": "z", "v": 1}])
     assert len(found) == 4_001 and time.process_time() - started < 3
+
+
+def test_two_artifacts_that_were_asked_for_are_compared_with_each_other():
+    """Whatever their names: of two recipes the same steps would be one added and one removed."""
+    a = {"tokens": side_step("k1", n=1), "arm/with": side_step("k2", z_loss=0.1)}
+    b = {"tokens": side_step("k1", n=1), "arm/without": side_step("k3", z_loss=0.0)}
+    found = diff(Side(label="a", steps=a, root="arm/with"), Side(label="b", steps=b, root="arm/without"))
+    assert [(cause.step, [change.path for change in cause.changes]) for cause in found.causes] == [
+        ("arm/without", ["z_loss"])
+    ]
+    assert found.renamed == (("arm/with", "arm/without"),) and not found.added and not found.removed
+    recipes = diff(Side(label="a", steps=a), Side(label="b", steps=b))
+    assert (recipes.added, recipes.removed, recipes.causes) == (("arm/without",), ("arm/with",), ())
+    other = {**b, "arm/without": dataclasses.replace(b["arm/without"], payload={"function": "another.one"})}
+    apart = diff(Side(label="a", steps=a, root="arm/with"), Side(label="b", steps=other, root="arm/without"))
+    assert apart.added == ("arm/without",), "another function is another thing"
+
+
+def side_step(key, **config):
+    return SideStep(key=key, payload={"function": "toy.work", "config": config, "code": {}})

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from executor import Input, Step, added, execution, fingerprint
 from executor.comparing.compare import diff
 from executor.comparing.side import Side
+from executor.keys.changes import payload_changes
 from executor.keys.graph import Graph
 from executor.keys.identity import canonical_json, without_names
-from executor.planning.changes import payload_changes
 
 TEXTS = st.sampled_from(["", "1", "a", "$tuple", "$type", "\u00e9", "e\u0301", "https://me:x@h", "https://me:y@h"])
 JSON_LEAVES = st.one_of(

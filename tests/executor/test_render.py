@@ -15,8 +15,9 @@ from executor.comparing.compare import Cause, Diff, Inherited, Note
 from executor.comparing.fields import Change
 from executor.driver.status import AttemptStatus, Status, StepStatus
 from executor.history.lineage import trace, why
+from executor.keys.reason import Reason
 from executor.planning.estimate import Estimate, StepEstimate
-from executor.planning.plan import Plan, PlannedStep, Reason
+from executor.planning.plan import Plan, PlannedStep
 from executor.render import as_json
 from executor.render.diff import diff_text
 from executor.render.diff_markdown import changed_markdown, diff_markdown

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from executor import Criterion
+from executor import Criterion, UsageError
+from executor.comparing.fields import field_changes
+from executor.comparing.side import Side
 from executor.experiments.experiment import graph_of, observed
 from executor.keys.graph import Graph
 from executor.recipe import load
@@ -39,14 +41,12 @@ def test_every_recipe_says_what_it_expects_and_how_that_is_checked(file):
     recipe = load(str(ROOT / f"recipes/{file}.py"))
     for scale in ("laptop",) if file == "smoke" else ("laptop", "full"):
         experiment = recipe.experiment(scale)
-        assert experiment.hypothesis and experiment.success and experiment.prediction is not None
+        assert experiment.hypothesis and experiment.success
+        assert ("forecast" in graph_of(experiment).steps) == (experiment.prediction is not None)
         assert all(isinstance(criterion, Criterion) for criterion in experiment.success)
-        assert set(observed(experiment, graph_of(experiment))) >= {
-            "forecast",
-            "hero/midtrain",
-            "hero/eval",
-            "baselines",
-        }
+        seen = set(observed(experiment, graph_of(experiment)))
+        family = {"forecast", "hero/midtrain", "hero/eval", "baselines"}
+        assert seen >= family or (file.startswith("ablation_") and seen == {one.name for one in experiment.targets})
 
 
 def test_full_plan_works_where_the_data_is_not(marinade, tmp_path):
@@ -146,6 +146,19 @@ def test_a_wrong_setting_names_what_exists(scale, tmp_path):
     )  # fmt: skip
     assert done.returncode == 2
     assert "midtrain" in done.stderr
+
+
+def test_the_ablation_is_the_flagships_rung_and_the_same_without_z_loss():
+    """Its control is found where the flagship has run, and the arms differ in one field."""
+    recipe = load(str(ROOT / "recipes/ablation_z_loss.py"))
+    arms = Side.of_graph("ablation", graph_of(recipe.experiment("laptop"))).steps
+    flagship = Side.of_graph("hero", graph_of(load(str(ROOT / "recipes/hero_535b.py")).experiment("laptop"))).steps
+    control, without = arms["ladder/d64"], arms["ablation/d64-without-z-loss"]
+    assert control.key == flagship["ladder/d64"].key
+    changes = field_changes(control.payload["config"], without.payload["config"])
+    assert [(change.path, change.old, change.new) for change in changes] == [("model.z_loss", 1e-4, 0.0)]
+    with pytest.raises(UsageError, match="there is no rung 'd3'; the ladder has d48, d64, d80"):
+        recipe.experiment("laptop", ["rung=d3"])
 
 
 @pytest.mark.parametrize("recipe", sorted(path.stem for path in (ROOT / "recipes").glob("*.py")))

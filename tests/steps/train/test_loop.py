@@ -93,12 +93,22 @@ def test_it_learns_and_measures(unbroken):
     assert [row["step"] for row in rows] == list(range(1, 13))
     named = {"train/loss", "grad/norm/total", "moe/drop_fraction", "train/router/bias_max", "mixture/weight/letters"}
     assert named <= set(rows[0])
+    assert [row["grad/norm/total"] for row in rows] == history.gradient_norms
     loads = [(row["moe/largest_device"], row["moe/largest_pair"]) for row in rows]
     assert loads == list(zip(history.largest_device, history.largest_pair, strict=True))
     # Two devices: a device's rows are 1 to 2 times the mean, and so are one sender's for it, of which it is half.
     assert all(1 <= device <= pair <= 2 for device, pair in loads) and len(set(loads)) > 1
     assert [row["mixture/stage"] for row in rows] == [0] * 8 + [1] * 4
     assert (rows[0]["mixture/weight/letters"], rows[-1]["mixture/weight/letters"]) == (0.75, 0.25)
+
+
+def test_growth_of_the_gradient_norm():
+    """16 steps: the second quarter is steps 5 to 8, the last eighth steps 15 and 16."""
+    norms = [9.0] * 4 + [1.0, 2.0, 3.0, 2.0] + [7.0] * 6 + [3.0, 5.0]
+    history = History(losses=[1.0] * 16, gradient_norms=norms)
+    assert history.gradient_norm() == {"second_quarter": 2.0, "end": 4.0, "growth": 2.0}
+    history.losses.append(1.0)  # continues a run that did not keep them
+    assert history.gradient_norm() is None
 
 
 def test_metrics_say_how_they_are_read(unbroken):

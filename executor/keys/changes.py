@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from executor.keys.identity import canonical_json
-from executor.planning.plan import Reason
+from executor.keys.reason import Reason
 from executor.secrets import redact_json
 
 _ABSENT = object()
