@@ -17,6 +17,8 @@ _ROOM = 60_000
 _MOST_CODE_LINES = 200
 _MOST_NAMES = 200
 _CELL = 160
+_ROWS = 25
+"""Rows of a table that are left out together."""
 _NO_LIMIT = 10**9
 
 
@@ -31,9 +33,11 @@ def diff_markdown(diff: Diff, *, full: bool = False, room: int = _ROOM) -> str:
     blocks = ["\n".join([*head, f"**{', '.join(_counts(diff))}**, {diff.identical:,} identical."])]
     groups = alike(diff.causes)
     if groups:
-        rows = ["| step | what | old | new |", "|---|---|---|---|"]
-        blocks.append("\n".join([*rows, *_rows(groups[0], full)]))
-        blocks += ["\n".join(["\r", *_rows(group, full)]) for group in groups[1:]]
+        blocks.append("| step | what | old | new |\n|---|---|---|---|")
+        for group in groups:
+            rows = _rows(group, full)
+            parts = (rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS))
+            blocks += ["\n".join(["\r", *part]) for part in parts]
     for title, names in (("Added", diff.added), ("Removed", diff.removed)):
         if names:
             blocks.append(f"{title}: {_names(names, full)}.")

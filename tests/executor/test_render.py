@@ -211,6 +211,14 @@ def test_full_cuts_nothing() -> None:
     assert whole.count("x" * 30) and "return ```x```" in whole
 
 
+def test_markdown_shows_what_fits_of_a_cause_with_thousands_of_changes() -> None:
+    many = tuple(Change(kind="config", path=f"weights.domain_{n}", old=0.1, new=0.2) for n in range(3_000))
+    text = diff_markdown(dataclasses.replace(DIFF, causes=(Cause(step="hero/pretrain", changes=many),)))
+    rows = [line for line in text.splitlines() if line.startswith("|") and "weights.domain_" in line]
+    assert len(text) < 65_536 and 500 < len(rows) < 3_000 and "`weights.domain_0`" in rows[0]
+    assert "fit into a comment" in text
+
+
 def test_markdown_fits_into_a_comment() -> None:
     causes = tuple(
         dataclasses.replace(DIFF.causes[1], step=f"step-{n}", changes=DIFF.causes[1].changes[n % 7 :]) for n in range(7)
