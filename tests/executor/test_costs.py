@@ -240,10 +240,11 @@ def test_many_steps_are_cut_in_text_and_whole_in_json() -> None:
     assert len(costs_json(found)["steps"]) == 40
 
 
-def test_ten_thousand_steps_take_no_time() -> None:
+def test_ten_thousand_steps_are_not_compared_with_each_other() -> None:
+    """All pairs would take minutes; it is a third of a second, and the limit leaves room for a busy machine."""
     step = SideStep(key="k", payload={"config": {}}, numbers={})
     steps = {f"s{n}": step for n in range(10_000)}
     a, b = Side(label="a", steps=steps), Side(label="b", steps={**steps, "s0": dataclasses.replace(step, key="l")})
-    began = time.perf_counter()
+    began = time.process_time()
     assert costs(Diff(a="a", b="b"), a, b).steps == ()
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 5
