@@ -3,13 +3,16 @@
 import argparse
 import dataclasses
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from executor.cli import INTERRUPTED
 from executor.commands.finding import find_artifact, trace_artifact
 from executor.comparing.reproduction import Keys, Output, compare_keys, compare_outputs
 from executor.comparing.revision import build_side, environment_of
+from executor.driver.interruption import terminated_as_interrupt
 from executor.errors import MarinadeError, UsageError
 from executor.history.lineage import Lineage, trace
 from executor.history.origin import Origin, origin_of
@@ -30,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
         sys.stdout.write(origin_text(record, origin, terminal))
         sys.stdout.flush()
     outputs: tuple[Output, ...] | None = None
-    with origin.checked_out(args.repository) as project:
+    with terminated_as_interrupt(), origin.checked_out(args.repository) as project:
         keys = _keys(project, origin, lineage)
         if not args.json:
             sys.stdout.write(keys_text(keys, lineage, terminal))
@@ -71,14 +74,22 @@ def _run(project: Path, origin: Origin, step: str, prefix: str, args: argparse.N
     settings = [word for override in origin.overrides for word in ("--set", override)]
     words = ["--scale", origin.scale, *settings, "--until", step, "--prefix", prefix]
     words += ["--inline"] if args.inline else []
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, str(project / origin.recipe), *words],
         env=environment_of(project),
         stdout=sys.stderr if args.json else None,
-    )
-    if done.returncode:
+        start_new_session=True,  # Ctrl-C reaches it through this process, once for each time
+    ) as running:
+        while running.returncode is None:
+            try:
+                running.wait()
+            except KeyboardInterrupt:
+                running.send_signal(signal.SIGINT)
+    if running.returncode == INTERRUPTED:
+        raise KeyboardInterrupt
+    if running.returncode:
         raise MarinadeError(
-            f"{shlex.join([origin.recipe, *words])} ended with exit code {done.returncode}; what ran is kept under "
+            f"{shlex.join([origin.recipe, *words])} ended with exit code {running.returncode}; what ran is kept under "
             f"{prefix}, and marinade reproduce goes on from there"
         )
 

@@ -5,14 +5,13 @@ sys.exit(outcome.exit_code)
 """
 
 import dataclasses
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from executor.driver.events import Event, Planned, StepOutcome
+from executor.driver.interruption import terminated_as_interrupt
 from executor.driver.resources import check, local_capacity
 from executor.driver.trial import Trial
 from executor.errors import MarinadeError
@@ -138,7 +137,7 @@ def run_experiment(
             fail_fast=options.fail_fast,
             max_parallel=1 if options.inline else options.max_parallel,
         )
-        with _terminated_as_interrupt():
+        with terminated_as_interrupt():
             outcomes = scheduler.run()
     finally:
         close = getattr(backend, "close", None)
@@ -262,21 +261,3 @@ def _summary(outcome: StepOutcome, step: Step, run_id: str) -> dict[str, Any]:
         "cpus": needed.cpus * needed.hosts * needed.groups,
         "gpus": needed.gpus * needed.hosts * needed.groups,
     }
-
-
-class _terminated_as_interrupt:
-    """SIGTERM and SIGHUP stop a run as cleanly as Ctrl-C does."""
-
-    def __enter__(self) -> None:
-        self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                self._before[number] = signal.signal(number, _interrupt)
-
-    def __exit__(self, *_: Any) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 RECIPE = """
     import dataclasses
     import os
+    import time
     from executor import Experiment, Step, adopt, Input, main
     from parts.helper import helper
 
@@ -36,6 +38,9 @@ RECIPE = """
 
     def count(config: Config, output: str) -> dict:
         os.makedirs(output, exist_ok=True)
+        if os.environ.get("TOY_SLOW"):
+            print("slow", file=open(os.environ["TOY_SLOW"], "a"), flush=True)
+            time.sleep(60)
         with open(output + "/counts.txt", "w") as file:
             file.write(str(helper()) + (str(os.getpid()) if config.shuffled else ""))
         return {"n": helper()}
@@ -177,6 +182,26 @@ def test_a_hidden_setting_has_to_be_given_again(repository, clone):
     refused = marinade(ours, "reproduce", address, code=2)
     assert "--set token was secret" in refused.stderr
     assert "keys agree" in marinade(ours, "reproduce", address, "--set", f"token={word}", TOY_SECRET=word).stdout
+
+
+def test_stopped_half_way_it_leaves_nothing_behind_and_goes_on_from_there(repository, clone, tmp_path):
+    address = ran(repository)
+    ours, seen = clone(), tmp_path / "seen"
+    words = ("reproduce", address, "--run", "--inline", "--to", "again")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from executor.cli import main; sys.exit(main())", *words],
+        cwd=ours, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"TOY_SLOW": str(seen)},
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not seen.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    driver.terminate()
+    said, _ = driver.communicate(timeout=30)
+    assert driver.returncode == 130, said
+    assert "checkout" not in git(ours, "worktree", "list")
+    (attempt,) = (ours / "again").glob("first-*/.step/attempts/*/record.json")
+    assert json.loads(attempt.read_text())["status"] == "interrupted"
+    assert "2 of 2 steps equal" in marinade(ours, *words).stdout
 
 
 def test_what_is_missing_is_said(repository, clone, tmp_path):
