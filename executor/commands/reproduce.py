@@ -16,7 +16,7 @@ from executor.driver.interruption import terminated_as_interrupt
 from executor.errors import MarinadeError, UsageError
 from executor.history.lineage import Lineage, trace
 from executor.history.origin import Origin, origin_of
-from executor.render.reproduce import keys_text, origin_text, outputs_text
+from executor.render.reproduce import keys_text, origin_text, outputs_text, reproduction_json
 from executor.render.terminal import Terminal
 from executor.storage.locate import read_record
 from executor.storage.places import normal_url
@@ -42,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
             _run(project, origin, record.name, to, args)
             outputs = compare_outputs(lineage, _rerun(to, keys.rebuilt))
     if args.json:
-        from executor.render.as_json import dumps, reproduction_json
+        from executor.render.as_json import dumps
 
         print(dumps(reproduction_json(record, origin, keys, to, outputs)))
     elif outputs is not None:

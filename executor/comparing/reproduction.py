@@ -9,7 +9,7 @@ from typing import Literal
 
 from executor.comparing.compare import Diff, diff
 from executor.comparing.fields import Change, field_changes
-from executor.comparing.side import Side
+from executor.comparing.side import Side, inputs_first
 from executor.errors import MarinadeError
 from executor.history.lineage import Lineage
 from executor.storage.record import InputRecord, Record
@@ -72,9 +72,10 @@ def compare_keys(lineage: Lineage, rebuilt: Side) -> Keys:
 
 
 def compare_outputs(lineage: Lineage, rerun: Lineage) -> tuple[Output, ...]:
-    """Every step behind the artifact that both have, inputs first."""
+    """Every step behind the artifact that has a record, inputs first."""
     recorded, found = lineage.by_step(), rerun.by_step()
-    return tuple(_output(recorded[name], found.get(name)) for name in reversed(recorded))
+    order = inputs_first(Side.of_records("", recorded).steps)
+    return tuple(_output(recorded[name], found.get(name)) for name in order)
 
 
 def _output(before: Record, now: Record | None) -> Output:

@@ -18,6 +18,8 @@ from executor.secrets import HIDDEN
 from executor.storage.record import Record
 from executor.storage.source import Source
 
+_MOST_NAMED = 12
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
@@ -134,4 +136,5 @@ def _package_notes(recorded: Mapping[str, str]) -> Iterator[str]:
         if here.get(name) != version
     ]
     if other:
-        yield f"{len(other)} package{'s' * (len(other) > 1)} of another version then: {', '.join(other)}"
+        more = f", and {len(other) - _MOST_NAMED} more" if len(other) > _MOST_NAMED else ""
+        yield f"{len(other)} of the packages then had another version: {', '.join(other[:_MOST_NAMED])}{more}"

@@ -6,6 +6,7 @@ adds itself.
 
 import dataclasses
 import hashlib
+import os
 import platform
 import socket
 import sys
@@ -107,4 +108,5 @@ def patch_digest(patch: str) -> str:
 def _folder(recipe: Recipe) -> str:
     """The project's place in its repository, `.` for the top."""
     project = project_of_file(Path(recipe.file))
-    return project.relative_to(Path(git.top(project)).resolve()).as_posix()
+    top = git.top(project)
+    return Path(os.path.relpath(project, Path(top).resolve())).as_posix() if top else ""

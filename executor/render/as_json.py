@@ -18,10 +18,8 @@ from executor.storage.acceptance import Acceptance
 from executor.storage.record import Record
 
 if TYPE_CHECKING:
-    from executor.comparing.reproduction import Keys, Output
     from executor.driver.run import RunOutcome
     from executor.experiments.listing import Experiments
-    from executor.history.origin import Origin
     from executor.keys.graph import Graph
     from executor.upkeep.accept import Accepted
     from executor.upkeep.deleting import Deleted
@@ -313,40 +311,6 @@ def lineage_json(lineage: Lineage) -> dict[str, Any]:
             for item in lineage.ancestors
         ],
         "missing": [{"location": location, "error": error} for location, error in lineage.missing],
-    }
-
-
-def reproduction_json(
-    record: Record, origin: "Origin", keys: "Keys", prefix: str, outputs: "Sequence[Output] | None"
-) -> dict[str, Any]:
-    """`outputs` is null where nothing was run."""
-    return {
-        "address": record.address,
-        "attempt": record.attempt,
-        "step": record.name,
-        "commit": origin.commit,
-        "recipe": origin.recipe,
-        "scale": origin.scale,
-        "overrides": list(origin.overrides),
-        "patched": bool(origin.patch),
-        "notes": list(origin.notes),
-        "keys": {"agree": keys.agree, "recorded": keys.recorded, "rebuilt": keys.rebuilt},
-        "diff": diff_json(keys.diff),
-        "prefix": prefix,
-        "outputs": None if outputs is None else [_output(output) for output in outputs],
-    }
-
-
-def _output(output: "Output") -> dict[str, Any]:
-    return {
-        "step": output.step,
-        "equal": output.equal,
-        "by": output.by,
-        "recorded": output.recorded,
-        "rerun": output.rerun,
-        "files": list(output.files),
-        "changes": [change_json(change) for change in output.changes],
-        "inputs": list(output.inputs),
     }
 
 

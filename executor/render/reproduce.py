@@ -1,10 +1,12 @@
-"""What came of building a recipe again: what it was made from, the keys, and with a rerun what it wrote."""
+"""What came of building a recipe again, as text and as JSON: its origin, the keys, and what a rerun wrote."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from executor.comparing.reproduction import Keys, Output
 from executor.history.lineage import Lineage
 from executor.history.origin import Origin
+from executor.render.as_json import change_json, diff_json
 from executor.render.diff import diff_text
 from executor.render.terminal import Terminal
 from executor.render.values import change_text
@@ -77,3 +79,37 @@ def _what(output: Output) -> Iterator[str]:
 def _cut(lines: Sequence[str]) -> list[str]:
     rest = len(lines) - _MOST
     return [*lines[:_MOST], *([f"… {rest} more"] if rest > 0 else [])]
+
+
+def reproduction_json(
+    record: Record, origin: Origin, keys: Keys, prefix: str, outputs: Sequence[Output] | None
+) -> dict[str, Any]:
+    """`outputs` is null where nothing was run."""
+    return {
+        "address": record.address,
+        "attempt": record.attempt,
+        "step": record.name,
+        "commit": origin.commit,
+        "recipe": origin.recipe,
+        "scale": origin.scale,
+        "overrides": list(origin.overrides),
+        "patched": bool(origin.patch),
+        "notes": list(origin.notes),
+        "keys": {"agree": keys.agree, "recorded": keys.recorded, "rebuilt": keys.rebuilt},
+        "diff": diff_json(keys.diff),
+        "prefix": prefix,
+        "outputs": None if outputs is None else [_output_json(output) for output in outputs],
+    }
+
+
+def _output_json(output: Output) -> dict[str, Any]:
+    return {
+        "step": output.step,
+        "equal": output.equal,
+        "by": output.by,
+        "recorded": output.recorded,
+        "rerun": output.rerun,
+        "files": list(output.files),
+        "changes": [change_json(change) for change in output.changes],
+        "inputs": list(output.inputs),
+    }

@@ -7,6 +7,7 @@ import pytest
 
 from executor import UsageError
 from executor.commands.finding import trace_artifact
+from executor.comparing.reproduction import compare_outputs
 from executor.history.crate import PROFILE, write_crate
 from executor.history.lineage import why
 
@@ -29,7 +30,7 @@ def build(settings: Settings) -> Experiment:
     raw = adopt(settings.data)
     a = Step("a", make, C(1.0, raw))
     b = Step("b", make, C(2.0, a / "train", raw))
-    return Experiment(targets=[Step("c", make, C(3.0, b, a))])
+    return Experiment(targets=[Step("c", make, C(3.0, a, b))])
 """
 
 
@@ -69,6 +70,13 @@ def test_an_artifact_copied_with_its_step_folder_knows_what_it_was_made_from(pro
         assert found.root.source, "the code that it ran came along"
         assert {(i.step, i.digest) for i in found.root.inputs} == {(i.step, i.digest) for i in before.root.inputs}
         assert {location for location, _ in found.missing} == {i.location for i in found.root.inputs}
+
+
+def test_outputs_are_compared_inputs_first(project, ran):
+    """`c` reads `a` before `b`, which reads `a` too."""
+    lineage = trace_artifact(ran, project.prefix)
+    outputs = compare_outputs(lineage, lineage)
+    assert [(output.step, output.equal) for output in outputs] == [("a", True), ("b", True), ("c", True)]
 
 
 def graph_of(folder):

@@ -56,8 +56,10 @@ def moe(
     """
     _check(x.shape[0], config, mesh)
 
-    limits = Limits.of(config, x.shape[0] // mesh.size)
-    transport = choose(config.transport, mesh.devices.flat[0].platform, limits, config.top_k)
+    tokens = x.shape[0] // mesh.size
+    limits = Limits.of(config, tokens)
+    platform = mesh.devices.flat[0].platform
+    transport = choose(config.transport, platform, limits, tokens=tokens, top_k=config.top_k)
 
     def on_device(x, valid, weights, bias):
         return _on_device(x, valid, weights, bias, config, limits, transport)

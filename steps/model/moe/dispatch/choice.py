@@ -5,7 +5,8 @@
     no more devices than top_k    ring      S rows a token travel, where waves send 1.25 K
     anything else                 waves     padded, works everywhere
 
-`dense` is never chosen, only asked for.
+A ring's buffers hold as many rows as the limit on devices allows, so it is chosen where that is at most twice an even
+load. `dense` is never chosen, only asked for.
 """
 
 import functools
@@ -14,12 +15,13 @@ import logging
 from steps.model.config import Transport
 from steps.model.moe.plan import Limits
 
+_MOST_LOAD = 2
 _LOG = logging.getLogger(__name__)
 
 
-def choose(asked: Transport, platform: str, limits: Limits, top_k: int) -> Transport:
-    """The transport for this platform (`cpu`, `gpu`, `tpu`), these limits and experts per token; what was asked for, if
-    it can run there.
+def choose(asked: Transport, platform: str, limits: Limits, *, tokens: int, top_k: int) -> Transport:
+    """The transport for this platform (`cpu`, `gpu`, `tpu`), these limits, tokens of a device and experts per token;
+    what was asked for, if it can run there.
 
     Raises ValueError that names what would do instead.
     """
@@ -40,7 +42,7 @@ def choose(asked: Transport, platform: str, limits: Limits, top_k: int) -> Trans
         return _said(asked, "asked for")
     if platform in ("gpu", "cuda", "rocm"):
         return _said("ragged", f"{platform}, {limits.num_devices} devices: nothing but accepted rows travels")
-    if limits.num_devices <= top_k:
+    if limits.num_devices <= top_k and limits.device_rows <= _MOST_LOAD * tokens * top_k:
         return _said("ring", f"{platform}, {limits.num_devices} devices for {top_k} experts a token: fewer rows travel")
     return _said("waves", f"{platform}, {limits.num_devices} devices: padded all-to-alls work everywhere")
 

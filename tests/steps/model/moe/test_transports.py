@@ -188,18 +188,20 @@ def test_a_pair_limit_that_fits_the_first_cell_leaves_the_loop_out():
 
 
 @pytest.mark.parametrize(
-    "asked, platform, devices, chosen",
+    "asked, platform, devices, capacity, chosen",
     [
-        ("auto", "cpu", 4, "waves"),
-        ("auto", "tpu", 2, "ring"),
-        ("auto", "gpu", 4, "ragged"),
-        ("auto", "gpu", 1, "local"),
-        ("ring", "cpu", 4, "ring"),
-        ("dense", "cpu", 1, "dense"),
+        ("auto", "cpu", 4, 1.25, "waves"),
+        ("auto", "tpu", 2, 1.25, "ring"),
+        ("auto", "tpu", 2, None, "ring"),  # all rows of both devices are twice an even load
+        ("auto", "tpu", 3, None, "waves"),  # a ring's buffers would hold three times an even load
+        ("auto", "gpu", 4, None, "ragged"),
+        ("auto", "gpu", 1, None, "local"),
+        ("ring", "cpu", 4, None, "ring"),
+        ("dense", "cpu", 1, None, "dense"),
     ],
 )
-def test_which_transport_runs(asked, platform, devices, chosen):
-    assert choose(asked, platform, limited(8, devices, None, None), TOP_K) == chosen
+def test_which_transport_runs(asked, platform, devices, capacity, chosen):
+    assert choose(asked, platform, limited(8, devices, capacity, None), tokens=12, top_k=TOP_K) == chosen
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_which_transport_runs(asked, platform, devices, chosen):
 )
 def test_a_transport_that_cannot_run_names_one_that_can(asked, platform, devices, words):
     with pytest.raises(ValueError, match=words):
-        choose(asked, platform, limited(8, devices, None, None), TOP_K)
+        choose(asked, platform, limited(8, devices, None, None), tokens=12, top_k=TOP_K)
 
 
 @pytest.mark.parametrize("pair, further", [(1.0, False), pytest.param(None, True, marks=slow)])
