@@ -3,6 +3,7 @@
     context = current()
     context.progress(step, total, loss=loss)
     context.publish(at=step, part=f"checkpoints/step-{step}")
+    context.note("the gradient norm is high", step=step, norm=norm)
 
 Outside of the engine (a test that calls a step's function directly) everything is there and does nothing.
 """
@@ -21,6 +22,22 @@ def _no_progress(done: float, total: float, unit: str, metrics: dict[str, Any]) 
 
 def _no_publish(at: int, part: str, result: dict[str, Any] | None) -> None:
     pass
+
+
+def _no_note(event: dict[str, Any]) -> None:
+    pass
+
+
+def _never() -> bool:
+    return False
+
+
+def _no_grace(seconds: float) -> None:
+    pass
+
+
+def _no_stop() -> None:
+    raise MarinadeError("a step stops only where the engine asked it to")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +65,10 @@ class StepContext:
     log_dir: str = ""
     on_progress: Callable[[float, float, str, dict[str, Any]], None] = _no_progress
     on_publish: Callable[[int, str, dict[str, Any] | None], None] = _no_publish
+    on_note: Callable[[dict[str, Any]], None] = _no_note
+    on_grace: Callable[[float], None] = _no_grace
+    is_stopping: Callable[[], bool] = _never
+    on_stop: Callable[[], None] = _no_stop
 
     def progress(self, done: float, total: float, unit: str = "steps", **metrics: Any) -> None:
         """How far the step is, and its latest metrics; cheap, shown about once a second."""
@@ -56,6 +77,24 @@ class StepContext:
     def publish(self, at: int, part: str, result: dict[str, Any] | None = None) -> None:
         """Make `output/part` the milestone `at`, complete and never to change, for steps that depend on it."""
         self.on_publish(at, part, result)
+
+    def note(self, message: str, **facts: Any) -> None:
+        """Something that people should know: shown at once, and among the `events` of the attempt's record."""
+        self.on_note({"message": message, **facts})
+
+    def save_on_stop(self, seconds: float) -> None:
+        """From now on the step ends itself when it is asked to: it looks at `stopping`, has so many seconds to save
+        what it did, and calls `stop`."""
+        self.on_grace(seconds)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the step was asked to end."""
+        return self.is_stopping()
+
+    def stop(self) -> None:
+        """End the attempt as interrupted; does not return."""
+        self.on_stop()
 
 
 _OUTSIDE = StepContext()

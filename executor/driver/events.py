@@ -40,6 +40,14 @@ class StepProgress:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class StepNoted:
+    """A step says something that people should know, a guard's event for one."""
+
+    name: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StepReused:
     name: str
     location: str
@@ -68,7 +76,7 @@ class StepFailed:
     retrying: bool = False
 
 
-Event = Planned | StepStarted | StepWaiting | StepProgress | StepReused | StepFinished | StepFailed
+Event = Planned | StepStarted | StepWaiting | StepProgress | StepNoted | StepReused | StepFinished | StepFailed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from executor.driver.backend import Deliver
+from executor.driver.interruption import stopped_by_signals
 from executor.driver.resources import local_capacity
 from executor.errors import MarinadeError
 from executor.step import Resources, Step
@@ -36,7 +37,8 @@ class InlineBackend:
             return
         (name, task), self._next = self._next, None
         control = Control()
-        answer = run_task(task, lambda message: deliver(name, message), control, descriptors=False)
+        with stopped_by_signals(control):
+            answer = run_task(task, lambda message: deliver(name, message), control, descriptors=False)
         deliver(name, answer)
         if control.stopped():
             raise KeyboardInterrupt

@@ -32,8 +32,7 @@ from executor.storage.stamps import new_id
 from executor.worker.task import Answer, Task
 from executor.worker.worker import DRIVER_SECONDS
 
-_STOP_SECONDS = 5.0
-_AT_ONCE_SECONDS = 0.5
+_ANSWER_SECONDS = 3.0
 _NAMESPACE = "marinade"
 _OBJECT_STORE_BYTES = 100 << 20
 
@@ -216,22 +215,25 @@ class RayBackend:
         """Ask every step to stop; at the second Ctrl-C leave it no time, at the third end the workers."""
         with contextlib.suppress(KeyboardInterrupt):
             try:
-                self._stop_within(_STOP_SECONDS, deliver)
+                self._stop_all(deliver, patient=True)
             except KeyboardInterrupt:
-                self._stop_within(_AT_ONCE_SECONDS, deliver)
+                self._stop_all(deliver, patient=False)
         for slot in list(self.slots):
             self._end(slot)
 
-    def _stop_within(self, seconds: float, deliver: Deliver) -> None:
-        asked = {slot.actor.stop.remote(self._id, seconds): slot for slot in self.slots if slot.busy}
-        until = time.monotonic() + seconds + 3.0
-        while any(slot.busy for slot in self.slots) and time.monotonic() < until:
+    def _stop_all(self, deliver: Deliver, *, patient: bool) -> None:
+        """A worker answers when its step has ended or is abandoned; then its last message is soon here."""
+        asked = {slot.actor.stop.remote(self._id, patient=patient): slot for slot in self.slots if slot.busy}
+        until = None if asked else 0.0
+        while any(slot.busy for slot in self.slots) and (until is None or time.monotonic() < until):
             ready, _ = self._ray.wait(list(asked), num_returns=1, timeout=0) if asked else ([], [])
             for said in ready:
                 slot = asked.pop(said)
                 if slot.busy and self._said(said) == "left":
                     name, slot.busy, slot.foreign = slot.busy, "", True
                     deliver(name, Answer(status="interrupted", error="left to another driver that listens to it"))
+            if not asked and until is None:
+                until = time.monotonic() + _ANSWER_SECONDS
             self.wait(0.2, deliver)
 
     def _said(self, answer: Any) -> str:
@@ -296,10 +298,10 @@ def _actor_class(ray: Any) -> Any:
             self.worker.leave(driver)
 
         @ray.method(concurrency_group="control")
-        def stop(self, driver: str, seconds: float) -> str:
-            return self.worker.stop(driver, seconds)
+        def stop(self, driver: str, patient: bool) -> str:
+            return self.worker.stop(driver, patient=patient)
 
-    return ray.remote(concurrency_groups={"control": 2, "listeners": 8})(StepWorker)
+    return ray.remote(concurrency_groups={"control": 3, "listeners": 8})(StepWorker)
 
 
 def _loss(error: Exception) -> Failure:

@@ -16,6 +16,7 @@ from executor.driver.events import (
     Event,
     StepFailed,
     StepFinished,
+    StepNoted,
     StepOutcome,
     StepProgress,
     StepReused,
@@ -34,7 +35,7 @@ from executor.storage.lease import Holder, Watch
 from executor.storage.record import MilestoneRecord, Record
 from executor.storage.stamps import now
 from executor.worker.capture import tail
-from executor.worker.task import Answer, Message, Progress, Published, Started
+from executor.worker.task import Answer, Message, Noted, Progress, Published, Started
 
 _WATCH_SECONDS = 0.5
 
@@ -229,6 +230,8 @@ class Scheduler:
         elif isinstance(message, Progress):
             progress = dataclasses.asdict(message)
             self.listener(StepProgress(name=name, **progress))
+        elif isinstance(message, Noted):
+            self.listener(StepNoted(name=name, message=message.event["message"]))
         elif isinstance(message, Published):
             self._published(name, MilestoneRecord.from_json(message.record))
         else:

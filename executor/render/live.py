@@ -52,6 +52,8 @@ class LiveProgress:
                 self._waiting[event.name] = event.reason
             case events.StepProgress():
                 self._running.setdefault(event.name, Running(name=event.name, started=now)).update(event, now)
+            case events.StepNoted():
+                self._print("note", event.name, event.message, "yellow")
             case events.StepReused():
                 self._end(event.name, "reuse", "", "green")
             case events.StepFinished():

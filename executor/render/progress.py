@@ -93,6 +93,8 @@ class PlainProgress:
                 self._line("wait", event.name, event.reason)
             case events.StepProgress():
                 self._progress(event, now)
+            case events.StepNoted():
+                self._line("note", event.name, event.message, "yellow")
             case events.StepReused():
                 self._line("reuse", event.name, "the same content was there already")
             case events.StepFinished():

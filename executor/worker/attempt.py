@@ -36,7 +36,7 @@ from executor.worker.control import Control, Interrupted
 from executor.worker.failure import in_words, trace_of
 from executor.worker.manifest import check_parts, digest_of, manifest
 from executor.worker.milestones import publish, unpublished
-from executor.worker.task import Answer, Message, Progress, Published, Started, Task
+from executor.worker.task import Answer, Message, Noted, Progress, Published, Started, Task
 
 _PROGRESS_SECONDS = 0.5
 
@@ -230,6 +230,10 @@ class _Attempt:
                 log_dir=self.store.log_dir(task.address, self.attempt),
                 on_progress=self._progress,
                 on_publish=self._publish,
+                on_note=self._note,
+                on_grace=self.control.save_on_stop,
+                is_stopping=self.control.stopped,
+                on_stop=self.control.end_now,
             )
         )
         if isinstance(self.store.files, LocalFiles):
@@ -269,6 +273,17 @@ class _Attempt:
         record = publish(self.store, self.task, self.lease, self.attempt, at, part, result)
         self.published.add(at)
         self.emit(Published(record=record.to_json()))
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """On record at once: what a step that is killed had seen is what one wants to know of it."""
+        event = redact_json({"at": now(), **event})
+        self.record = dataclasses.replace(self.record, events=(*self.record.events, event))
+        print(event["message"], flush=True)
+        self.emit(Noted(event=event))
+        try:
+            self.store.write_attempt(self.record)
+        except OSError as error:  # it is written again when the attempt ends
+            print(f"the event is not on record yet: {error}", file=sys.stderr)
 
     def _finish(self, result: Any) -> Record:
         task = self.task

@@ -1,12 +1,20 @@
 """Stopping a step that runs in another thread: asked first, then abandoned.
 
-`stop()` raises Interrupted inside the step at its next Python instruction. A step that sits in compiled code does not
-notice; after a while its attempt is recorded as interrupted and its lease released from here, and the process ends.
+`stop()` raises Interrupted inside the step at its next Python instruction; a step that saves before it ends
+(`StepContext.save_on_stop`) is only told, and given time. One that sits in compiled code does not notice; after a while
+its attempt is recorded as interrupted and its lease released from here, and the process ends.
 """
 
 import ctypes
 import threading
 from collections.abc import Callable
+
+STOP_SECONDS = 5.0
+"""How long a step has to end that saves nothing."""
+
+
+AT_ONCE_SECONDS = 0.5
+"""The same for one that is not to save any more."""
 
 
 class Interrupted(BaseException):
@@ -23,6 +31,7 @@ class Control:
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._abandon: Callable[[], None] = lambda: None
+        self.grace_seconds = 0.0
 
     def stopped(self) -> bool:
         return self._stop.is_set()
@@ -40,9 +49,17 @@ class Control:
 
     def check(self) -> None:
         """Raise Interrupted if asked to stop: called where a step gives the engine a moment."""
-        if self._stop.is_set() or self._lost.is_set():
-            self.end()
-            raise Interrupted
+        if self._lost.is_set() or (self._stop.is_set() and not self.grace_seconds):
+            self.end_now()
+
+    def end_now(self) -> None:
+        """Raise Interrupted: called in the step's own thread."""
+        self.end()
+        raise Interrupted
+
+    def save_on_stop(self, seconds: float) -> None:
+        """The step looks at `stopped` itself and ends within so many seconds."""
+        self.grace_seconds = seconds
 
     def lose(self) -> None:
         """The lease is lost: stop the function."""
@@ -51,16 +68,22 @@ class Control:
 
     def stop(self) -> None:
         self._stop.set()
-        self._raise()
+        if not self.grace_seconds:
+            self._raise()
 
     def finished(self) -> None:
         """The attempt is over and recorded."""
         self._ended.set()
 
-    def stop_within(self, seconds: float) -> bool:
-        """Stop; True when the attempt ended by itself in time, else it is abandoned."""
+    def stop_in_time(self, *, patient: bool) -> bool:
+        """Stop; True when the attempt ended by itself in time, else it is abandoned.
+
+        Patience is what a step takes that saves first; without it the step is interrupted wherever it is.
+        """
         self.stop()
-        if self._ended.wait(seconds):
+        if not patient:
+            self._raise()
+        if self._ended.wait(max(STOP_SECONDS, self.grace_seconds) if patient else AT_ONCE_SECONDS):
             return True
         self._abandon()
         return False

@@ -5,7 +5,7 @@ import queue
 import threading
 from collections.abc import Iterator
 
-from executor.worker.task import Answer, Message, Progress, Published, Started
+from executor.worker.task import Answer, Message, Noted, Progress, Published, Started
 
 _MOMENT_SECONDS = 0.02
 _UNHEARD = 100
@@ -20,6 +20,7 @@ class Messages:
         self._listeners: list[queue.SimpleQueue[Message]] = []
         self._started: Started | None = None
         self._published: list[Published] = []
+        self._noted: list[Noted] = []
         self._progress: Progress | None = None
         self._answer: Answer | None = None
 
@@ -33,6 +34,8 @@ class Messages:
                 self._started = message
             elif isinstance(message, Published):
                 self._published.append(message)
+            elif isinstance(message, Noted):
+                self._noted.append(message)
             elif isinstance(message, Progress):
                 self._progress = message
             else:
@@ -49,7 +52,7 @@ class Messages:
         """
         listener: queue.SimpleQueue[Message] = queue.SimpleQueue()
         with self._lock:
-            for message in (self._started, *self._published, self._progress, self._answer):
+            for message in (self._started, *self._published, *self._noted, self._progress, self._answer):
                 if message is not None:
                     listener.put(message)
             self._listeners.append(listener)

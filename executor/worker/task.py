@@ -109,5 +109,12 @@ class Published:
     record: str
 
 
-Message = Started | Progress | Published | Answer
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noted:
+    """Something people should know: `message`, and what the step says about it."""
+
+    event: dict[str, Any]
+
+
+Message = Started | Progress | Published | Noted | Answer
 """What a worker sends to the driver, an Answer last."""

@@ -90,13 +90,13 @@ class Worker:
         """A driver has heard what it wanted to hear: with no other there, this process need not wait for one."""
         self._heard.pop(driver, None)
 
-    def stop(self, driver: str, seconds: float) -> Literal["stopped", "abandoned", "left"]:
+    def stop(self, driver: str, *, patient: bool) -> Literal["stopped", "abandoned", "left"]:
         """Stop what runs, unless another driver is listening too."""
         self._heard.pop(driver, None)
         if any(self._is_there(other) for other in self._heard if other):
             return "left"
         control = self._control
-        stopped = control is None or control.stop_within(seconds)
+        stopped = control is None or control.stop_in_time(patient=patient)
         _end_children()
         return "stopped" if stopped else "abandoned"
 

@@ -40,7 +40,7 @@ class LossAux(eqx.Module):
         cross_entropy: nats per predicted token, without the logit penalty.
         z_loss: the penalty's share of the loss.
         balance_loss: the share of the experts' balancing loss, 0 where the config leaves it out.
-        weight: sum of the loss mask over predicted tokens.
+        weight: what was divided by: the sum of the loss mask over predicted tokens of the batch.
         router: statistics of every layer, the next router bias among them.
     """
 
@@ -52,25 +52,43 @@ class LossAux(eqx.Module):
 
 
 def loss(
-    params: Params, router_state: RouterState, batch: Batch, config: ModelConfig, mesh: Mesh
+    params: Params,
+    router_state: RouterState,
+    batch: Batch,
+    config: ModelConfig,
+    mesh: Mesh,
+    *,
+    total_weight: Float[Array, ""] | None = None,
+    keep_histogram: bool = False,
 ) -> tuple[Float[Array, ""], LossAux]:
     """Weighted mean over predicted tokens of cross entropy + z_loss * logsumexp(logits)^2, plus the balancing loss.
 
     The mean is over the global batch: weights are summed over every device before the division, so unevenly masked
-    shards count by their tokens. A batch without any weight has loss zero.
+    shards count by their tokens. A batch without any weight has loss zero. A microbatch is divided by the
+    `total_weight` of the batch it is part of, so that the sum over its microbatches is the loss of the batch, and
+    counts so much of its balancing loss.
     """
-    hidden, router = forward(params, router_state, batch.tokens, batch.segment_ids, config, mesh)
+    hidden, router = forward(
+        params, router_state, batch.tokens, batch.segment_ids, config, mesh, keep_histogram=keep_histogram
+    )
     labels = jnp.roll(batch.tokens, -1, axis=1)
-    weight = batch.loss_mask.astype(jnp.float32).at[:, -1].set(0.0)
+    weight = weights_of(batch)
     with jax.named_scope("loss"):
         nats, squares = token_losses(hidden, params.lm_head.astype(hidden.dtype), labels, mesh)
-        total = jnp.sum(weight)
+        total = jnp.sum(weight) if total_weight is None else total_weight
         scale = jnp.where(total > 0, 1 / jnp.where(total > 0, total, 1.0), 0.0)
         cross_entropy = jnp.sum(nats * weight) * scale
         z_loss = config.z_loss * jnp.sum(squares * weight) * scale
         balance_loss = config.auxiliary_loss * jnp.sum(router.balance_loss) if config.auxiliary_loss else jnp.zeros(())
+        if total_weight is not None:
+            balance_loss = balance_loss * jnp.sum(weight) * scale
     aux = LossAux(cross_entropy=cross_entropy, z_loss=z_loss, balance_loss=balance_loss, weight=total, router=router)
     return cross_entropy + z_loss + balance_loss, aux
+
+
+def weights_of(batch: Batch) -> Float[Array, "B S"]:
+    """What each position counts; the last one of a sequence predicts nothing."""
+    return batch.loss_mask.astype(jnp.float32).at[:, -1].set(0.0)
 
 
 def token_losses(

@@ -135,6 +135,8 @@ def forward(
     segment_ids: Int[Array, "B S"],
     config: ModelConfig,
     mesh: Mesh,
+    *,
+    keep_histogram: bool = False,
 ) -> tuple[Float[Array, "B S D"], RouterStats]:
     """Final hidden states, normed and ready for the head, and every layer's router statistics.
 
@@ -179,7 +181,9 @@ def forward(
         weights = _cast(weights, dtype)
         x = x + attention_branch(x, weights, is_global)
         with jax.named_scope("moe"):
-            out, stats = moe(moe_norm(x, weights.moe_norm), valid, weights.moe, bias, config, mesh)
+            out, stats = moe(
+                moe_norm(x, weights.moe_norm), valid, weights.moe, bias, config, mesh, keep_histogram=keep_histogram
+            )
         x = x + moe_conv(out, weights.moe_conv)
         return jax.lax.with_sharding_constraint(x, spread), stats
 

@@ -5,12 +5,14 @@ from a milestone of the first. Pure arithmetic; recipes build these and plans ha
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from executor import Input, execution
+from executor import Input, added, execution
 from steps.conversations import ConversationConfig
 from steps.mixture import MixtureConfig, check_alignment
 from steps.model.config import ModelConfig
+from steps.train.guards import Guard, standard_guards
 from steps.train.schedule import ScheduleConfig
 
 CHARTS: dict[str, Any] = {
@@ -48,17 +50,40 @@ class MomentsConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightDecayConfig:
+    """Decoupled weight decay of some of Adam's parameters; matrices of constant norm need none.
+
+    Attributes:
+        coefficient_at_start: multiplied with Adam's rate; it falls linearly to 0 at the horizon. 0.02 in the real run.
+        start_step: step of the run after which it begins.
+        parameters: their names; the real run's head gates and router.
+    """
+
+    coefficient_at_start: float = 0.02
+    start_step: int = 0
+    parameters: tuple[str, ...] = ("head_gate", "router")
+
+    def coefficient(self, step: int, horizon_steps: int) -> float:
+        """In the step that follows `step` finished ones."""
+        if step < self.start_step:
+            return 0.0
+        return self.coefficient_at_start * (horizon_steps - step) / max(1, horizon_steps - self.start_step)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
     """Learning rates at their peak, and the moments.
 
     Attributes:
         learning_rate: of MuonH and AdamH.
         adam_learning_rate: of Adam.
+        weight_decay: None for none.
     """
 
     learning_rate: float
     adam_learning_rate: float
     moments: MomentsConfig = MomentsConfig()
+    weight_decay: WeightDecayConfig | None = added(default=None, born=None)
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0 or self.adam_learning_rate <= 0:
@@ -112,6 +137,20 @@ class TrackerConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchdogConfig:
+    """After how long without a finished step the process counts as hung: it says where it stands and ends, and is
+    started again from the last checkpoint.
+
+    Attributes:
+        step_seconds: of a step, an evaluation or the wait for a checkpoint.
+        startup_seconds: until the first step is done: restoring and compiling.
+    """
+
+    step_seconds: float = 900.0
+    startup_seconds: float = 4800.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """One training step of the pipeline.
 
@@ -124,7 +163,9 @@ class TrainConfig:
         start: checkpoint to continue from, with optimizer, router bias, step and history; None starts at step 0.
         start_step: the step `start` was taken at, for arithmetic before anything has run.
         initial: checkpoint whose weights and router bias a new run begins with (fine-tuning).
-        forecast: the ladder's prediction; read when training starts, shown beside the losses, changes nothing.
+        microbatches: parts that a batch is worked on in, one after the other, for its gradients to fit.
+        forecast: the ladder's prediction; read when training starts, shown beside the losses; guards read it too.
+        guards: rules that watch the run, by name.
         estimated: sizes and times of the machine meant, as `estimate` shows them.
     """
 
@@ -139,9 +180,12 @@ class TrainConfig:
     initial: Input | None = None
     seed: int = 0
     evaluation: EvaluationConfig = EvaluationConfig()
+    microbatches: int = added(default=1, born=1)
     checkpoint: CheckpointConfig = execution(CheckpointConfig())
     trackers: TrackerConfig = execution(TrackerConfig())
     forecast: Input | None = execution(None)
+    guards: Mapping[str, Guard] = execution(default_factory=standard_guards)
+    watchdog: WatchdogConfig = execution(WatchdogConfig())
     estimated: dict[str, float | int] = execution(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,10 +200,19 @@ class TrainConfig:
             )
         if isinstance(self.data, MixtureConfig):
             check_alignment(self.data, self.batch_size)
-        if self.batch_size % self.model.expert_parallel:
+        if self.microbatches < 1 or self.batch_size % self.microbatches:
             raise ValueError(
-                f"a batch is split over the expert axis: expected 0, found batch_size({self.batch_size}) % "
-                f"expert_parallel({self.model.expert_parallel}) = {self.batch_size % self.model.expert_parallel}"
+                f"a batch is worked on in equal parts: expected a divisor of batch_size({self.batch_size}), found "
+                f"microbatches={self.microbatches}"
+            )
+        rows = f"batch_size({self.batch_size})" + (
+            f" / microbatches({self.microbatches})" if self.microbatches > 1 else ""
+        )
+        rest = self.batch_size // self.microbatches % self.model.expert_parallel
+        if rest:
+            raise ValueError(
+                "the sequences worked on at once are split over the expert axis: expected 0, found "
+                f"{rows} % expert_parallel({self.model.expert_parallel}) = {rest}"
             )
 
     @property

@@ -45,6 +45,10 @@ class History:
             and all of them.
         largest_device, largest_pair: rows wanted of the fullest device, and by one sender of one device, over their
             means; of the layer where it is most, per step.
+        router_bias: the router bias furthest from zero, of all layers and experts, per step.
+        guards: guards that are over their threshold -> the step since which they are.
+        events: what guards said, in order.
+        skipped: steps whose batch was passed over after a rollback; their figures repeat those of the step before.
         stages: the mixture's stages so far, `{"start_step", "weights"}` each; a phase that continues the run adds
             its own.
     """
@@ -57,12 +61,25 @@ class History:
     assignments: list[int] = dataclasses.field(default_factory=list)
     largest_device: list[float] = dataclasses.field(default_factory=list)
     largest_pair: list[float] = dataclasses.field(default_factory=list)
+    router_bias: list[float] = dataclasses.field(default_factory=list)
+    guards: dict[str, int] = dataclasses.field(default_factory=dict)
+    events: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    skipped: list[int] = dataclasses.field(default_factory=list)
     evals: list[Evaluation] = dataclasses.field(default_factory=list)
     stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property
     def steps(self) -> int:
         return len(self.losses)
+
+    def skip(self) -> None:
+        """Count a step whose batch is passed over: nothing was learned and nothing sent."""
+        self.skipped.append(self.steps + 1)
+        for figures in (self.losses, self.gradient_norms, self.router_entropy, self.router_bias,
+                        self.largest_device, self.largest_pair):  # fmt: skip
+            figures.extend(figures[-1:])
+        for counts in (self.sender_dropped, self.receiver_dropped, self.assignments):
+            counts.append(0)
 
     def drop_fraction(self, last: int | None = None) -> float:
         """Dropped over all valid assignments, in the last `last` steps or in all of them."""

@@ -147,3 +147,14 @@ def with_learning_rates(state: Any, learning_rate: Array, adam_learning_rate: Ar
     """The optimizer state with this step's learning rates in place."""
     rates = {"learning_rate": learning_rate, "adam_learning_rate": adam_learning_rate}
     return state._replace(hyperparams={**state.hyperparams, **rates})
+
+
+def decayed(params: Any, before: Any, names: tuple[str, ...], rate: Array) -> Any:
+    """Decoupled weight decay (arXiv 1711.05101) of the parameters with these names: rate * value before the step is
+    taken off them."""
+
+    def one(path: Any, value: Array, old: Array) -> Array:
+        name = jax.tree_util.keystr(path, simple=True, separator=".").rsplit(".", 1)[-1]
+        return value - rate * old if name in names else value
+
+    return jax.tree_util.tree_map_with_path(one, params, before)

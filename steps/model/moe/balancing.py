@@ -22,6 +22,7 @@ NUM_BINS = 10_000
 """Bins of the margin histogram between the smallest and the largest margin there is."""
 
 _COARSE = 100
+_HALVINGS = 40
 
 
 def sign_bias(load: Int[Array, " E"], bias: Float[Array, " E"], *, rate: float) -> Float[Array, " E"]:
@@ -67,8 +68,8 @@ def balancing_bias(
     *,
     top_k: int,
     axes: tuple[str, ...] = (),
-) -> tuple[Float[Array, " E"], Float[Array, ""], Float[Array, ""]]:
-    """The balancing bias of the counted tokens of all devices on `axes`, and the range of their margins.
+) -> tuple[Float[Array, " E"], Float[Array, ""], Float[Array, ""], Int[Array, "E bins"]]:
+    """The balancing bias of the counted tokens of all devices on `axes`, the range of their margins, their histogram.
 
     A histogram of NUM_BINS bins over that range, summed as integers over the devices, interpolated linearly within
     the bin where the quantile lies. Without any counted token the bias stays as it is and the range is (0, 0).
@@ -93,19 +94,64 @@ def balancing_bias(
 
     beta = low + width * _quantile(histogram, num_tokens, top_k)
     balanced = -beta + jnp.mean(beta)
-    return jnp.where(num_tokens > 0, balanced, bias), low, high
+    return jnp.where(num_tokens > 0, balanced, bias), low, high, histogram
+
+
+def merged_bias(
+    histograms: Int[Array, "M E bins"],
+    low: Float[Array, " M"],
+    high: Float[Array, " M"],
+    bias: Float[Array, " E"],
+    *,
+    top_k: int,
+) -> Float[Array, " E"]:
+    """The balancing bias of M microbatches as if they were one batch, up to the width of a bin.
+
+    Each histogram has a range of its own; what is looked for is where the sum of their distribution functions, linear
+    within a bin, crosses the target rank: by bisection, as they share no bins. Counts stay integers.
+    """
+    num_experts = histograms.shape[1]
+    running = jnp.cumsum(histograms, axis=-1)
+    num_tokens = jnp.sum(histograms[:, 0])
+    whole, fraction = _target_rank(num_tokens, num_experts, top_k)
+    width = (high - low) / NUM_BINS
+
+    def is_past(at: Float[Array, " E"]) -> Bool[Array, " E"]:
+        place = (at - low[:, None]) / jnp.where(width > 0, width, 1)[:, None]
+        place = jnp.where(width[:, None] > 0, place, jnp.where(at > low[:, None], NUM_BINS, 0))
+        place = jnp.clip(place, 0, NUM_BINS)
+        bins = jnp.minimum(place.astype(jnp.int32), NUM_BINS - 1)[..., None]
+        count = jnp.take_along_axis(histograms, bins, axis=-1)[..., 0]
+        before = jnp.take_along_axis(running, bins, axis=-1)[..., 0] - count
+        part = count * (place - bins[..., 0])
+        return (jnp.sum(before, axis=0) - whole) + (jnp.sum(part, axis=0) - fraction) >= 0
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        lowest, highest = ends
+        middle = (lowest + highest) / 2
+        past = is_past(middle)
+        return jnp.where(past, lowest, middle), jnp.where(past, middle, highest)
+
+    ends = jnp.broadcast_to(jnp.min(low), (num_experts,)), jnp.broadcast_to(jnp.max(high), (num_experts,))
+    beta = jax.lax.fori_loop(0, _HALVINGS, halve, ends)[1]
+    return jnp.where(num_tokens > 0, -beta + jnp.mean(beta), bias)
+
+
+def _target_rank(num_tokens: Int[Array, ""], num_experts: int, top_k: int) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """num_tokens * (1 - K/E) as a whole part and a fraction: as one fp32 it would be off by tokens in a large batch."""
+    rest = num_experts - top_k
+    whole = num_tokens // num_experts * rest + num_tokens % num_experts * rest // num_experts
+    return whole, (num_tokens % num_experts * rest % num_experts).astype(jnp.float32) / num_experts
 
 
 def _quantile(histogram: Int[Array, "E bins"], num_tokens: Int[Array, ""], top_k: int) -> Float[Array, " E"]:
     """The place, in bins, below which lie num_tokens * (1 - K/E) of each row's entries.
 
-    The rank's whole part stays an integer: in fp32 it would be off by tokens in a large batch. The crossing bin is
-    looked for among 100 sums of 100 bins, then among 100 bins: the same as one running sum, at a fraction of it.
+    The crossing bin is looked for among 100 sums of 100 bins, then among 100 bins: the same as one running sum, at a
+    fraction of it.
     """
     num_experts = histogram.shape[0]
-    rest = num_experts - top_k
-    whole = num_tokens // num_experts * rest + num_tokens % num_experts * rest // num_experts
-    fraction = (num_tokens % num_experts * rest % num_experts).astype(jnp.float32) / num_experts
+    whole, fraction = _target_rank(num_tokens, num_experts, top_k)
     needed = whole + (fraction > 0)
 
     fine = histogram.reshape(num_experts, _COARSE, -1)

@@ -28,7 +28,7 @@ from steps.model.moe.plan import Limits, Plan
 from steps.model.moe.routed import EXPERT_AXIS, routed_experts
 from steps.model.moe.router import Routing, route
 from steps.model.moe.shuffle import collect, deal_out
-from steps.model.moe.stats import MoEStats
+from steps.model.moe.stats import MoEStats, entropy_of
 from steps.model.moe.weights import MoEWeights
 from steps.model.norm import rms_norm
 
@@ -48,8 +48,12 @@ def moe(
     bias: Float[Array, " E"],
     config: ModelConfig,
     mesh: Mesh,
+    *,
+    keep_histogram: bool = False,
 ) -> tuple[Float[Array, "T D"], MoEStats]:
     """The layer's output for every token, zero where `valid` is not, and what was measured on the way.
+
+    With `keep_histogram` the statistics hold what the bias was read from, for microbatches to be merged.
 
     Raises:
         ValueError: the mesh is not the one the config asks for, or T does not divide over it.
@@ -62,7 +66,7 @@ def moe(
     transport = choose(config.transport, platform, limits, tokens=tokens, top_k=config.top_k)
 
     def on_device(x, valid, weights, bias):
-        return _on_device(x, valid, weights, bias, config, limits, transport)
+        return _on_device(x, valid, weights, bias, config, limits, transport, keep_histogram)
 
     return jax.shard_map(
         on_device, mesh=mesh, in_specs=(P(AXES), P(AXES), _specs(weights), P()), out_specs=(P(AXES), P())
@@ -77,6 +81,7 @@ def _on_device(
     config: ModelConfig,
     limits: Limits,
     transport: Transport,
+    keep_histogram: bool,
 ) -> tuple[Float[Array, "T D"], MoEStats]:
     x = jnp.where(valid[:, None], x, 0)
     with jax.named_scope("router"):
@@ -112,7 +117,7 @@ def _on_device(
             out = out + _shared(x, weights)
     out = jnp.where((valid & ~routing.finite)[:, None], jnp.nan, out)
     with jax.named_scope("router_stats"):
-        stats = _measure(routing, valid, bias, plan, counts, config)
+        stats = _measure(routing, valid, bias, plan, counts, config, keep_histogram)
     return out, stats
 
 
@@ -128,12 +133,15 @@ def _measure(
     plan: Plan,
     counts: Int[Array, " E"],
     config: ModelConfig,
+    keep_histogram: bool,
 ) -> MoEStats:
     """Sums over all devices; no gradient flows from here."""
     me = jax.lax.axis_index(EXPERT_AXIS) if config.expert_parallel > 1 else 0
     logits = jax.lax.stop_gradient(routing.logits)
     counted = valid & routing.finite
-    quantile, margin_min, margin_max = balancing_bias(routing.margins, counted, bias, top_k=config.top_k, axes=AXES)
+    quantile, margin_min, margin_max, histogram = balancing_bias(
+        routing.margins, counted, bias, top_k=config.top_k, axes=AXES
+    )
     z = jnp.sum(jnp.square(jax.nn.logsumexp(logits, axis=-1)), where=counted)
     here = (
         jnp.sum(plan.accepted[me]),
@@ -158,7 +166,6 @@ def _measure(
     next_bias = quantile if config.balancing == "quantile" else bias
     if config.balancing == "sign":
         next_bias = sign_bias(load, bias, rate=config.bias_rate)
-    share = load / jnp.maximum(jnp.sum(load), 1)
     pairs = jnp.sum(plan.wanted.reshape(config.expert_parallel, config.expert_parallel, -1), axis=-1)
     return MoEStats(
         next_bias=next_bias,
@@ -169,13 +176,14 @@ def _measure(
         receiver_dropped=receiver_dropped,
         padding=num_padding * config.top_k,
         nonfinite=nonfinite,
-        entropy=-jnp.sum(jax.scipy.special.xlogy(share, share)),
+        entropy=entropy_of(load),
         z_loss=z / jnp.maximum(num_valid - nonfinite, 1),
         balance_loss=balance_loss,
         largest_pair=_largest(pairs),
         largest_device=_largest(jnp.sum(pairs, axis=0)),
         margin_min=margin_min,
         margin_max=margin_max,
+        histogram=histogram if keep_histogram else None,
     )
 
 

@@ -21,7 +21,7 @@ def test_bias_is_minus_the_quantile_of_counted_margins(num_tokens):
     margins = draw(num_tokens + 5, EXPERTS, seed=3) * jnp.linspace(0.1, 4, EXPERTS) - 1
     counted = jnp.arange(num_tokens + 5) < num_tokens
     margins = jnp.where(counted[:, None], margins, jnp.nan)
-    bias, low, high = balancing_bias(margins, counted, jnp.zeros(EXPERTS), top_k=TOP_K)
+    bias, low, high, _ = balancing_bias(margins, counted, jnp.zeros(EXPERTS), top_k=TOP_K)
 
     real = np.asarray(margins, np.float64)[:num_tokens]
     assert (float(low), float(high)) == (real.min(), real.max())
@@ -65,7 +65,7 @@ def test_routing_with_it_balances_the_load():
 
 def test_without_tokens_the_bias_stays():
     old = draw(EXPERTS)
-    bias, low, high = balancing_bias(jnp.full((4, EXPERTS), jnp.nan), jnp.zeros(4, bool), old, top_k=TOP_K)
+    bias, low, high, _ = balancing_bias(jnp.full((4, EXPERTS), jnp.nan), jnp.zeros(4, bool), old, top_k=TOP_K)
     np.testing.assert_array_equal(bias, old)
     assert float(low) == float(high) == 0
 
