@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -129,6 +130,7 @@ class _Attempt:
         self.published: set[int] = set()
         self.started = time.monotonic()
         self.last_progress = 0.0
+        self.noting = threading.Lock()
         self.log: AttemptLog | None = None
         self.in_function = False
         self.record = Record(
@@ -277,13 +279,14 @@ class _Attempt:
     def _note(self, event: dict[str, Any]) -> None:
         """On record at once: what a step that is killed had seen is what one wants to know of it."""
         event = redact_json({"at": now(), **event})
-        self.record = dataclasses.replace(self.record, events=(*self.record.events, event))
-        print(event["message"], flush=True)
-        self.emit(Noted(event=event))
-        try:
-            self.store.write_attempt(self.record)
-        except OSError as error:  # it is written again when the attempt ends
-            print(f"the event is not on record yet: {error}", file=sys.stderr)
+        with self.noting:  # a step may note from a thread of its own
+            self.record = dataclasses.replace(self.record, events=(*self.record.events, event))
+            print(event["message"], flush=True)
+            self.emit(Noted(event=event))
+            try:
+                self.store.write_attempt(self.record)
+            except OSError as error:  # it is written again when the attempt ends
+                print(f"the event is not on record yet: {error}", file=sys.stderr)
 
     def _finish(self, result: Any) -> Record:
         task = self.task

@@ -33,6 +33,7 @@ class RunCheckpoints:
         self._published = published
         self._last_save = time.monotonic()
         self._saved: set[int] = set()
+        self._permanent: set[int] = set()
         self._levanter = Checkpointer(
             f"{output}/{PERMANENT}",
             datetime.timedelta(days=36500),
@@ -42,27 +43,53 @@ class RunCheckpoints:
 
     def save_permanent(self, state: TrainState, step: int, history: str) -> None:
         """Start saving the permanent checkpoint of `step`; a no-op when this attempt has it."""
-        if step in self._saved:
+        if step in self._permanent:
             return
         self._saved.add(step)
+        self._permanent.add(step)
         part = f"{PERMANENT}/step-{step}"
         self._write_history(part, history)
         self._levanter.save_checkpoint(state, step, f"step-{step}", commit_callback=lambda: self._published(step, part))
         self._last_save = time.monotonic()
 
-    def save_rolling_if_due(self, state: TrainState, step: int, history: Callable[[], str]) -> bool:
-        """Replace the rolling checkpoint when the last save is old enough; True where a save was begun."""
-        if time.monotonic() - self._last_save < self._rolling_seconds or step in self._saved:
-            return False
-        self._write_history(f"{ROLLING}/step-{step}", history())
+    @property
+    def is_due(self) -> bool:
+        """Whether the last save is old enough for the rolling checkpoint to be replaced."""
+        return time.monotonic() - self._last_save >= self._rolling_seconds
+
+    def save_rolling(self, state: TrainState, step: int, history: str) -> None:
+        """Start replacing the rolling checkpoint; a no-op when this attempt has saved this step."""
+        if step in self._saved:
+            return
+        self._saved.add(step)
+        self._write_history(f"{ROLLING}/step-{step}", history)
         self._levanter.request_checkpoint(CheckpointRetention.TEMPORARY)
         self._levanter.on_step(tree=state, step=step)
         self._last_save = time.monotonic()
-        return True
+
+    @property
+    def last_permanent(self) -> int:
+        """The last step whose permanent checkpoint was begun here, or 0."""
+        return max(self._permanent, default=0)
+
+    def go_back(self, attempts: tuple[str, ...], at_most: int) -> str | None:
+        """The newest checkpoint of at most this step, of this attempt or earlier ones; rolling ones beyond it go."""
+        self.wait()
+        self._saved = {step for step in self._saved if step <= at_most} | self._permanent
+        found = newest_checkpoint((self._output, *attempts), at_most)
+        filesystem, path = fsspec.core.url_to_fs(f"{self._output}/{ROLLING}")
+        for folder in filesystem.ls(path, detail=False) if filesystem.exists(path) else []:
+            if checkpoint_step(folder) > at_most:
+                filesystem.rm(folder, recursive=True)
+        return found
+
+    def wait(self) -> None:
+        """Until the saves under way are complete."""
+        self._levanter.wait_until_finished()
 
     def finish(self) -> None:
         """Wait for saves under way, then remove the rolling checkpoints; the permanent ones supersede them."""
-        self._levanter.wait_until_finished()
+        self.wait()
         filesystem, path = fsspec.core.url_to_fs(f"{self._output}/{ROLLING}")
         if filesystem.exists(path):
             filesystem.rm(path, recursive=True)

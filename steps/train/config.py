@@ -117,10 +117,12 @@ class CheckpointConfig:
     Attributes:
         permanent_every: steps between permanent checkpoints, each published as a milestone; 0 keeps only the last.
         rolling_seconds: age at which a rolling checkpoint is replaced, for resuming after a kill.
+        stop_seconds: time that a run asked to end has to save before it does.
     """
 
     permanent_every: int = 0
     rolling_seconds: float = 20.0
+    stop_seconds: float = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,7 +167,8 @@ class TrainConfig:
         initial: checkpoint whose weights and router bias a new run begins with (fine-tuning).
         microbatches: parts that a batch is worked on in, one after the other, for its gradients to fit.
         forecast: the ladder's prediction; read when training starts, shown beside the losses; guards read it too.
-        guards: rules that watch the run, by name.
+        guards: rules that watch the run, by name; none of them changes what is trained.
+        rollbacks: rules that do: they go back to a checkpoint and skip batches.
         estimated: sizes and times of the machine meant, as `estimate` shows them.
     """
 
@@ -181,6 +184,7 @@ class TrainConfig:
     seed: int = 0
     evaluation: EvaluationConfig = EvaluationConfig()
     microbatches: int = added(default=1, born=1)
+    rollbacks: Mapping[str, Guard] = added(default_factory=dict, born={})
     checkpoint: CheckpointConfig = execution(CheckpointConfig())
     trackers: TrackerConfig = execution(TrackerConfig())
     forecast: Input | None = execution(None)
@@ -200,6 +204,14 @@ class TrainConfig:
             )
         if isinstance(self.data, MixtureConfig):
             check_alignment(self.data, self.batch_size)
+        for name, guard in (*self.guards.items(), *self.rollbacks.items()):
+            goes_back, twice = name in self.rollbacks, name in self.guards and name in self.rollbacks
+            if twice or (guard.action == "rollback") != goes_back:
+                raise ValueError(
+                    "a guard that goes back and skips batches changes what is trained, so it is part of the identity: "
+                    f"expected exactly the guards with action 'rollback' under rollbacks, found {name!r} with "
+                    f"{guard.action!r} under {'both' if twice else 'rollbacks' if goes_back else 'guards'}"
+                )
         if self.microbatches < 1 or self.batch_size % self.microbatches:
             raise ValueError(
                 f"a batch is worked on in equal parts: expected a divisor of batch_size({self.batch_size}), found "

@@ -2,8 +2,9 @@
 
     {"drops": Guard(watch="drop_fraction", threshold=0.07, window=20), ...}
 
-A guard speaks when what it watches goes over its threshold, and again only after it has come back. All but throughput
-and stall read the history alone, so that a run that was killed finds the same again. docs/guards.md has the table.
+A guard speaks when what it watches goes over its threshold, and again only after it has come back. Whether it was over
+before is read from the history too: guards keep no state of their own, and a run that was killed finds the same again.
+Only throughput and stall read the clock. docs/guards.md has the table.
 """
 
 import dataclasses
@@ -60,6 +61,8 @@ class Guard:
     def __post_init__(self) -> None:
         if self.window < 1:
             raise ValueError(f"a guard's window is at least 1, found {self.window} for {self.watch}")
+        if self.watch == "stall" and self.action not in ("off", "note"):
+            raise ValueError(f"a stalled step can only be noted, found action={self.action!r}; the watchdog ends it")
         if self.action == "rollback" and self.watch not in _SKIPPABLE:
             raise ValueError(
                 f"a guard that rolls back and skips batches must point at batches: expected watch in {_SKIPPABLE}, "
@@ -134,8 +137,9 @@ class GuardEvent:
     offending: tuple[int, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """As JSON; a value that is no number there is text."""
+        """All but the message, as JSON; a value that is no number there is text."""
         found = dataclasses.asdict(self) | {"offending": list(self.offending)}
+        del found["message"]
         return found if math.isfinite(self.value) else found | {"value": str(self.value)}
 
 
@@ -151,42 +155,43 @@ class _Reading:
 
 
 def inspect(guards: Mapping[str, Guard], watched: Watched) -> list[GuardEvent]:
-    """Events of the step that `watched.history` ends with, the severest first.
-
-    Which guards are over their threshold is kept in the history.
-    """
-    history, events = watched.history, []
+    """Events of the step that `watched.history` ends with, the severest first."""
+    step, events = watched.history.steps, []
     for name, guard in guards.items():
-        reading = None if guard.action == "off" else _RULES[guard.watch](guard, watched)
-        if reading is None:
+        rule = _RULES[guard.watch]
+        reading = None if guard.action == "off" else rule(guard, watched, 0)
+        if reading is None or not reading.over:
             continue
-        was_over = name in history.guards
-        if not reading.over:
-            history.guards.pop(name, None)
-        elif not was_over:
-            history.guards[name] = history.steps
-            events.append(
-                GuardEvent(
-                    guard=name,
-                    watch=guard.watch,
-                    action=guard.action,
-                    step=history.steps,
-                    value=reading.value,
-                    limit=reading.limit,
-                    message=f"step {history.steps}: {reading.words}",
-                    offending=reading.offending,
-                )
+        before = rule(guard, watched, 1)
+        if before is not None and before.over:
+            continue
+        events.append(
+            GuardEvent(
+                guard=name,
+                watch=guard.watch,
+                action=guard.action,
+                step=step,
+                value=reading.value,
+                limit=reading.limit,
+                message=f"step {step}: {reading.words}",
+                offending=reading.offending,
             )
+        )
     return sorted(events, key=lambda event: _SEVEREST.index(event.action))
 
 
-def _forecast(guard: Guard, watched: Watched) -> _Reading | None:
-    evaluations = _just_evaluated(watched.history)
-    marks = [
-        (one, watched.forecast[mark]) for one in evaluations if (mark := mark_of(one.progress)) in watched.forecast
-    ]
-    if not marks or marks[-1][0] is not evaluations[-1]:
+def _last[T](values: Sequence[T], count: int, ago: int) -> Sequence[T]:
+    """The last `count` of the values as they were `ago` steps ago."""
+    end = len(values) - ago
+    return values[max(0, end - count) : max(0, end)]
+
+
+def _forecast(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
+    evaluations, known = _just_evaluated(watched.history), watched.forecast
+    marks = [(one, known[mark]) for one in evaluations if (mark := mark_of(one.progress)) in known]
+    if len(marks) <= ago or marks[-1][0] is not evaluations[-1]:
         return None
+    marks = marks[: len(marks) - ago]
     latest, band = marks[-1]
     outside = [_outside(one.macro_loss, its, guard.threshold) for one, its in marks[-guard.window :]]
     again = f" at {guard.window} marks in a row" if guard.window > 1 else ""
@@ -204,58 +209,61 @@ def _outside(loss: float, band: Band, slack: float) -> bool:
     return not band.low * (1 - slack) <= loss <= band.high * (1 + slack)
 
 
-def _evaluation(guard: Guard, watched: Watched) -> _Reading | None:
+def _evaluation(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
     evaluations = _just_evaluated(watched.history)
-    if len(evaluations) < 2:
+    if len(evaluations) < 2 + ago:
         return None
-    before, latest = evaluations[-2].macro_loss, evaluations[-1].macro_loss
+    before, latest = evaluations[-2 - ago].macro_loss, evaluations[-1 - ago].macro_loss
     limit = before * (1 + guard.threshold)
     words = f"validation loss {latest:.4f} is above that of the evaluation before it, {before:.4f}"
     return _Reading(over=latest > limit, value=latest, limit=limit, words=words)
 
 
-def _loss_spike(guard: Guard, watched: Watched) -> _Reading | None:
-    losses, window = watched.history.losses, guard.window
-    before, latest = losses[-window * (_SPIKE_REFERENCE + 1) : -window], losses[-window:]
+def _loss_spike(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
+    window, steps = guard.window, watched.history.steps - ago
+    latest = _last(watched.history.losses, window, ago)
+    before = _last(watched.history.losses, window * _SPIKE_REFERENCE, ago + window)
     if len(before) < window * _SPIKE_REFERENCE // 2:
         return None
-    limit = statistics.fmean(before) + max(_LEAST_SPIKE_NATS, guard.threshold * statistics.pstdev(before))
-    steps = watched.history.steps
+    mean = statistics.fmean(before)
+    deviation = math.sqrt(statistics.fmean([(loss - mean) ** 2 for loss in before]))
+    limit = mean + max(_LEAST_SPIKE_NATS, guard.threshold * deviation)
     return _Reading(
         over=min(latest) > limit,
         value=min(latest),
         limit=limit,
-        words=f"the loss of the last {window} steps was never below {min(latest):.4f}; the {len(before)} before them "
+        words=f"the loss of the last {_steps(window)} was never below {min(latest):.4f}; the {len(before)} before "
         f"allow {limit:.4f}",
         offending=tuple(range(steps - window + 1, steps + 1)),
     )
 
 
-def _non_finite(guard: Guard, watched: Watched) -> _Reading:
+def _non_finite(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
     history = watched.history
-    latest = {"loss": history.losses[-1], "gradient norm": history.gradient_norms[-1]}
-    bad = {name: value for name, value in latest.items() if not math.isfinite(value)}
-    name, value = next(iter(bad.items()), ("loss", history.losses[-1]))
-    return _Reading(
-        over=bool(bad), value=value, limit=math.inf, words=f"the {name} is {value}", offending=(history.steps,)
-    )
-
-
-def _gradient_norm(guard: Guard, watched: Watched) -> _Reading | None:
-    *before, latest = watched.history.gradient_norms[-guard.window - 1 :]
-    if len(before) < guard.window // 2:
+    if history.steps <= ago:
         return None
-    median = statistics.median(before)
+    latest = {"loss": history.losses[-1 - ago], "gradient norm": history.gradient_norms[-1 - ago]}
+    name, value = next(((name, value) for name, value in latest.items() if not math.isfinite(value)), ("", 0.0))
+    steps = (history.steps - ago,)
+    return _Reading(over=bool(name), value=value, limit=math.inf, words=f"the {name} is {value}", offending=steps)
+
+
+def _gradient_norm(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
+    latest = _last(watched.history.gradient_norms, 1, ago)
+    before = _last(watched.history.gradient_norms, guard.window, ago + 1)
+    if len(before) < max(1, guard.window // 2):
+        return None
+    median, norm = statistics.median(before), latest[0]
     limit = guard.threshold * median
-    words = f"gradient norm {latest:.3g} is {latest / median:.1f} times the median of {len(before)} steps, {median:.3g}"
-    return _Reading(over=latest > limit, value=latest, limit=limit, words=words, offending=(watched.history.steps,))
+    words = f"gradient norm {norm:.3g}; the median of the {len(before)} steps before is {median:.3g}"
+    return _Reading(over=norm > limit, value=norm, limit=limit, words=words, offending=(watched.history.steps - ago,))
 
 
-def _gradient_trend(guard: Guard, watched: Watched) -> _Reading | None:
+def _gradient_trend(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
     norms, window = watched.history.gradient_norms, max(1, guard.window * watched.horizon_steps // 100)
-    if len(norms) < 2 * window:
+    if len(norms) < 2 * window + ago:
         return None
-    before, latest = statistics.fmean(norms[-2 * window : -window]), statistics.fmean(norms[-window:])
+    before, latest = statistics.fmean(_last(norms, window, ago + window)), statistics.fmean(_last(norms, window, ago))
     return _Reading(
         over=latest > guard.threshold * before,
         value=latest,
@@ -264,46 +272,49 @@ def _gradient_trend(guard: Guard, watched: Watched) -> _Reading | None:
     )
 
 
-def _drop_fraction(guard: Guard, watched: Watched) -> _Reading | None:
-    if watched.history.steps < guard.window:
+def _drop_fraction(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
+    history, window = watched.history, guard.window
+    assignments = _last(history.assignments, window, ago)
+    if len(assignments) < window:
         return None
-    dropped = watched.history.drop_fraction(guard.window)
-    words = f"{dropped:.1%} of the assignments of {_steps(guard.window)} were dropped; allowed: {guard.threshold:.1%}"
+    lost = sum(_last(history.sender_dropped, window, ago)) + sum(_last(history.receiver_dropped, window, ago))
+    dropped = lost / max(1, sum(assignments))
+    words = f"{dropped:.1%} of the assignments of {_steps(window)} were dropped; allowed: {guard.threshold:.1%}"
     return _Reading(over=dropped > guard.threshold, value=dropped, limit=guard.threshold, words=words)
 
 
-def _router_entropy(guard: Guard, watched: Watched) -> _Reading | None:
-    if watched.history.steps < guard.window:
+def _router_entropy(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
+    latest = _last(watched.history.router_entropy, guard.window, ago)
+    if len(latest) < guard.window:
         return None
-    entropy = statistics.fmean(watched.history.router_entropy[-guard.window :])
-    even = math.log(watched.num_experts)
+    entropy, even = statistics.fmean(latest), math.log(watched.num_experts)
     words = (
-        f"the router's entropy, {entropy:.4f} nats over {_steps(guard.window)}, is {entropy / even:.1%} of ln E; "
-        f"{guard.threshold:.1%} are the least"
+        f"the router's entropy over {_steps(guard.window)} is {entropy:.4f} nats, {entropy / even:.2%} of ln E; "
+        f"the least: {guard.threshold:.2%}"
     )
     return _Reading(over=entropy < guard.threshold * even, value=entropy, limit=guard.threshold * even, words=words)
 
 
-def _router_bias(guard: Guard, watched: Watched) -> _Reading | None:
-    latest = watched.history.router_bias[-guard.window :]
+def _router_bias(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
+    latest = _last(watched.history.router_bias, guard.window, ago)
     if len(latest) < guard.window:
         return None
     value = min(latest)
-    words = f"a router bias is {value:.4g} from zero, {guard.threshold:g} is allowed"
+    words = f"a router bias is {value:.4g} from zero; allowed: {guard.threshold:g}"
     return _Reading(over=value > guard.threshold, value=value, limit=guard.threshold, words=words)
 
 
-def _throughput(guard: Guard, watched: Watched) -> _Reading | None:
+def _throughput(guard: Guard, watched: Watched, ago: int) -> _Reading | None:
     seconds = watched.seconds
-    if len(seconds) < 3 * guard.window:
+    if len(seconds) < 3 * guard.window + ago:
         return None
-    usual, latest = statistics.median(seconds), statistics.median(seconds[-guard.window :])
-    share = usual / latest
+    latest = statistics.median(_last(seconds, guard.window, ago))
+    share = statistics.median(seconds) / latest
     words = f"{share:.0%} of this attempt's usual throughput over {_steps(guard.window)} ({latest:.3g} s a step)"
     return _Reading(over=share < guard.threshold, value=share, limit=guard.threshold, words=words)
 
 
-def _stall(guard: Guard, watched: Watched) -> None:
+def _stall(guard: Guard, watched: Watched, ago: int) -> None:
     """A step that does not end is not seen after it: steps.train.watchdog watches from another thread."""
 
 
@@ -314,7 +325,7 @@ def stall_seconds(guard: Guard, seconds: Sequence[float]) -> float | None:
     return max(LEAST_STALL_SECONDS, guard.threshold * statistics.median(seconds))
 
 
-_RULES: dict[Watch, Callable[[Guard, Watched], _Reading | None]] = {
+_RULES: dict[Watch, Callable[[Guard, Watched, int], _Reading | None]] = {
     "forecast": _forecast,
     "loss_spike": _loss_spike,
     "non_finite": _non_finite,

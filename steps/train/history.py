@@ -46,9 +46,8 @@ class History:
         largest_device, largest_pair: rows wanted of the fullest device, and by one sender of one device, over their
             means; of the layer where it is most, per step.
         router_bias: the router bias furthest from zero, of all layers and experts, per step.
-        guards: guards that are over their threshold -> the step since which they are.
-        events: what guards said, in order.
-        skipped: steps whose batch was passed over after a rollback; their figures repeat those of the step before.
+        rollbacks: `{"guard", "step", "skipped"}` each: which guard spoke after which step, and the steps whose batches
+            are passed over since; the figures of such a step repeat those of the one before.
         stages: the mixture's stages so far, `{"start_step", "weights"}` each; a phase that continues the run adds
             its own.
     """
@@ -62,9 +61,7 @@ class History:
     largest_device: list[float] = dataclasses.field(default_factory=list)
     largest_pair: list[float] = dataclasses.field(default_factory=list)
     router_bias: list[float] = dataclasses.field(default_factory=list)
-    guards: dict[str, int] = dataclasses.field(default_factory=dict)
-    events: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    skipped: list[int] = dataclasses.field(default_factory=list)
+    rollbacks: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     evals: list[Evaluation] = dataclasses.field(default_factory=list)
     stages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -72,9 +69,13 @@ class History:
     def steps(self) -> int:
         return len(self.losses)
 
+    @property
+    def skipped(self) -> frozenset[int]:
+        """Steps whose batches are passed over."""
+        return frozenset(step for rollback in self.rollbacks for step in rollback["skipped"])
+
     def skip(self) -> None:
-        """Count a step whose batch is passed over: nothing was learned and nothing sent."""
-        self.skipped.append(self.steps + 1)
+        """Count a step whose batch is passed over, never the first: nothing was learned and nothing sent."""
         for figures in (self.losses, self.gradient_norms, self.router_entropy, self.router_bias,
                         self.largest_device, self.largest_pair):  # fmt: skip
             figures.extend(figures[-1:])

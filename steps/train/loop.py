@@ -1,130 +1,239 @@
-"""The loop of a training step: batches in, optimizer steps, evaluations, checkpoints, metrics.
+"""The loop of a training step: batches in, optimizer steps, evaluations, guards, checkpoints, metrics.
 
 The state after step n is a pure function of (config, n): batches are addressed by step, nothing else is random, and
 what was measured travels with the checkpoints. That is what lets a killed run continue bit for bit.
 """
 
-import dataclasses
 import json
 import logging
-import math
 import time
-from functools import cache
 from typing import Any
 
 import fsspec
 import jax
 import numpy as np
-import optax
 from jax.sharding import Mesh
 
-from executor import StepContext, current, resolved
-from steps.model.config import ModelConfig
-from steps.model.loss import LossAux, loss
-from steps.model.transformer import RouterState
+from executor import StepContext, StepHalted, current, resolved
+from steps.model.loss import LossAux
+from steps.train.advance import compile_step, learning_rates
 from steps.train.checkpoint import RunCheckpoints, checkpoint_step, newest_checkpoint, restore, restore_weights
-from steps.train.config import MomentsConfig, TrainConfig
+from steps.train.config import TrainConfig
 from steps.train.data import TrainingData
 from steps.train.evaluation import evaluate
+from steps.train.guards import Band, GuardEvent, Watched, inspect, mark_of
 from steps.train.history import Evaluation, History
-from steps.train.metrics import MetricsLog, evaluation_row, training_row
-from steps.train.optimizer import build_optimizer, with_learning_rates
+from steps.train.metrics import MetricsLog, evaluation_row, guard_row, training_row
+from steps.train.optimizer import build_optimizer
+from steps.train.result import facts_of, result_of
 from steps.train.state import TrainState, init_state, make_mesh, state_shapes, with_weights
+from steps.train.watchdog import Watchdog
 
 
 def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
     """Train from the newest checkpoint there is to the step asked for; see `steps.train.step.train`.
 
     Raises:
-        FloatingPointError: the loss is not finite; says at which step and where the checkpoints lie.
+        StepHalted: a guard paused the run; its checkpoint is saved.
+        FloatingPointError: a guard stopped it, for a loss that is not finite by default; says at which step and where
+            the checkpoints lie.
     """
     for library in ("levanter", "jax"):  # their progress is ours to report
         logging.getLogger(library).setLevel(logging.WARNING)
-    context = current()
-    mesh = make_mesh(config.model)
-    state, history = _begin(config, mesh, context)
-    first = history.steps
-    goal = config.until_step if context.stop_at is None else min(config.until_step, context.stop_at)
-    data = TrainingData.open(config, history.stages)
-    history.stages = list(data.stages)
-    forecast = _read_forecast(config)
-    checkpoints = RunCheckpoints(output, config.checkpoint.rolling_seconds, context.publish)
-    metrics = MetricsLog(context.log_dir, config.trackers, name=context.name or "train", config=config, first=first)
-    marks = config.evaluation_steps()
-    advance = compile_step(config.model, config.optimizer.moments, mesh)
-    batches = data.batches(first, mesh)
-    print(
-        f"steps {first + 1} to {goal} of {config.schedule.horizon_steps}: {config.model.parameters_total:,} "
-        f"parameters, {config.tokens_per_step:,} tokens a step, mesh {dict(mesh.shape)}",
-        flush=True,
-    )
+    training = _Run(config, output)
     try:
-        if first > config.start_step and (first == goal or first in context.unpublished):
-            checkpoints.save_permanent(state, first, history.to_json(_facts(config)))
-        for step in range(first + 1, goal + 1):
-            began = time.monotonic()
-            state, measured = advance(state, next(batches), *map(np.float32, learning_rates(config, step)))
+        training.train()
+    finally:
+        training.close()
+    with fsspec.open(f"{output}/history.json", "wt") as file:
+        file.write(training.history_text())  # pyright: ignore[reportAttributeAccessIssue]
+    return result_of(config, training.history, training.data.epochs(training.history.steps))
+
+
+class _Run:
+    """One attempt: the state, what was measured, and where both are kept."""
+
+    def __init__(self, config: TrainConfig, output: str) -> None:
+        self.config, self.output, self.context = config, output, current()
+        self.mesh = make_mesh(config.model)
+        self.state, self.history = _begin(config, self.mesh, self.context)
+        stop_at = self.context.stop_at
+        self.first = self.history.steps
+        self.goal = config.until_step if stop_at is None else min(config.until_step, stop_at)
+        self.data = TrainingData.open(config, self.history.stages)
+        self.history.stages = list(self.data.stages)
+        self.forecast = _read_forecast(config)
+        self.checkpoints = RunCheckpoints(output, config.checkpoint.rolling_seconds, self.context.publish)
+        self.metrics = MetricsLog(
+            self.context.log_dir, config.trackers, name=self.context.name or "train", config=config, first=self.first
+        )
+        self.marks = config.evaluation_steps()
+        self.guards = {**config.guards, **config.rollbacks}
+        decay = config.optimizer.weight_decay
+        decays = decay.parameters if decay else ()
+        self.advance = compile_step(config.model, config.optimizer.moments, decays, config.microbatches, self.mesh)
+        self.batches = self.data.batches(self.first, self.mesh)
+        self.watchdog = Watchdog(config.watchdog, config.guards, self._stalled)
+
+    def close(self) -> None:
+        self.watchdog.close()
+        self.batches.close()
+        self.metrics.finish()
+
+    def train(self) -> None:
+        config, context = self.config, self.context
+        print(
+            f"steps {self.first + 1} to {self.goal} of {config.schedule.horizon_steps}: "
+            f"{config.model.parameters_total:,} parameters, {config.tokens_per_step:,} tokens a step, "
+            f"mesh {dict(self.mesh.shape)}",
+            flush=True,
+        )
+        if self.first > config.start_step and (self.first == self.goal or self.first in context.unpublished):
+            self.checkpoints.save_permanent(self.state, self.first, self.history_text())
+        while self.history.steps < self.goal:
+            self._step()
+            done = self.history.steps - config.start_step
+            context.progress(done, config.until_step - config.start_step, loss=self.history.losses[-1])
+            if context.stopping:
+                self._save_now()
+                print(f"asked to stop: step {self.history.steps} is saved", flush=True)
+                context.stop()
+            # From here on there is something to save; before the first step a stop need not wait for a compilation.
+            context.save_on_stop(config.checkpoint.stop_seconds)
+        self.checkpoints.finish()
+
+    def _step(self) -> None:
+        """One optimizer step and all that follows from it."""
+        config, history, began = self.config, self.history, time.monotonic()
+        step = history.steps + 1
+        batch = next(self.batches)
+        if step in history.skipped:
+            history.skip()
+            row = {}
+        else:
+            self.state, measured = self.advance(self.state, batch, learning_rates(config, step))
             measured = jax.device_get(measured)
             _append(history, measured)
             row = training_row(config, history, measured, time.monotonic() - began)
-            if step in marks:
-                row |= _evaluate(config, state, data, history, marks[step], forecast, mesh)
-            if step % config.trackers.every == 0 or step in marks or step == goal:
-                metrics.log(step, row)
-            if not math.isfinite(history.losses[-1]):
-                metrics.log(step, row)
-                raise FloatingPointError(
-                    f"the loss of step {step} is {history.losses[-1]}; the checkpoints before it are under {output}. "
-                    "Lower the learning rate or mend the data, then run again"
-                )
-            if step == goal or step in context.milestones or _is_permanent(config, step):
-                checkpoints.save_permanent(state, step, history.to_json(_facts(config)))
-                metrics.flush()
-            elif checkpoints.save_rolling_if_due(state, step, lambda: history.to_json(_facts(config))):
-                metrics.flush()  # else a run that is killed and goes on from here has a gap in its rows
-            context.progress(step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1])
-        checkpoints.finish()
-    finally:
-        batches.close()
-        metrics.finish()
-    with fsspec.open(f"{output}/history.json", "wt") as file:
-        file.write(history.to_json(_facts(config)))  # pyright: ignore[reportAttributeAccessIssue]
-    return _result(config, history, data.epochs(history.steps))
+        if step in self.marks:
+            row |= self._evaluate(self.marks[step])
+        self.watchdog.beat(time.monotonic() - began)
+        events = inspect(self.guards, self._watched())
+        row |= guard_row(events)
+        if row and (step % config.trackers.every == 0 or step in self.marks or step == self.goal or events):
+            self.metrics.log(step, row)
+        for event in events:
+            self.context.note(f"guard {event.guard}: {event.message}", **event.facts())
+        if events and events[0].action != "note":
+            self._act(events[0])
+        if history is self.history:  # else it went back
+            self._save_if_due(step)
 
+    def _act(self, event: GuardEvent) -> None:
+        if event.action == "rollback":
+            self._go_back(event)
+        elif event.action == "stop":
+            raise FloatingPointError(
+                f"guard {event.guard}: {event.message}. The checkpoints before it are under {self.output}. Lower the "
+                "learning rate or mend the data, then run again"
+            )
+        else:
+            self._save_now()
+            raise StepHalted(f"guard {event.guard} paused it at {event.message}; this step's checkpoint is saved")
 
-def _evaluate(
-    config: TrainConfig,
-    state: TrainState,
-    data: TrainingData,
-    history: History,
-    progress: float,
-    forecast: dict[int, float],
-    mesh: Mesh,
-) -> dict[str, float]:
-    """Evaluate at a mark of the horizon: into the history, onto the log, and as metrics."""
-    began = time.monotonic()
-    evaluation = evaluate(
-        state.params,
-        state.router,
-        data.validation,
-        config.model,
-        mesh,
-        step=history.steps,
-        progress=progress,
-        tokens=history.steps * config.tokens_per_step,
-    )
-    history.evals.append(evaluation)
-    predicted = forecast.get(_mark(progress))
-    print(_evaluation_line(evaluation, predicted), flush=True)
-    return evaluation_row(evaluation, predicted, time.monotonic() - began)
+    def _go_back(self, event: GuardEvent) -> None:
+        """Restore the newest checkpoint before the offending batches, and skip them from there on.
+
+        Raises:
+            FloatingPointError: too many rollbacks, or nothing to go back to.
+        """
+        published = max(self.checkpoints.last_permanent, self.config.start_step)
+        skipped = [step for step in event.offending if step > published]
+        so_far = sum(rollback["guard"] == event.guard for rollback in self.history.rollbacks)
+        most = self.guards[event.guard].most_rollbacks
+        if so_far >= most or not skipped or skipped[0] == 1:
+            why = (
+                f"it went back {so_far} times already (most_rollbacks={most})"
+                if so_far >= most
+                else f"no checkpoint before steps {list(event.offending)} may be trained from again"
+            )
+            raise FloatingPointError(f"guard {event.guard}: {event.message}; {why}. See {self.output}")
+        found = self.checkpoints.go_back(self.context.earlier_attempts, skipped[0] - 1)
+        rollbacks, stages = self.history.rollbacks, self.history.stages
+        self.state, self.history = _start_from(found, self.config, self.mesh)
+        rollback = {"guard": event.guard, "step": event.step, "skipped": skipped}
+        self.history.rollbacks, self.history.stages = [*rollbacks, rollback], stages
+        self.metrics.go_back(self.history.steps)
+        self.batches.close()
+        self.batches = self.data.batches(self.history.steps, self.mesh)
+        self.watchdog.beat()
+        self.context.note(
+            f"guard {event.guard}: back to step {self.history.steps}; the batches of steps "
+            f"{', '.join(map(str, skipped))} are skipped",
+            **rollback,
+        )
+
+    def _evaluate(self, progress: float) -> dict[str, float]:
+        """Evaluate at a mark of the horizon: into the history, onto the log, and as metrics."""
+        began, steps = time.monotonic(), self.history.steps
+        evaluation = evaluate(
+            self.state.params,
+            self.state.router,
+            self.data.validation,
+            self.config.model,
+            self.mesh,
+            step=steps,
+            progress=progress,
+            tokens=steps * self.config.tokens_per_step,
+        )
+        self.history.evals.append(evaluation)
+        predicted = self.forecast.get(mark_of(progress))
+        loss = predicted.loss if predicted else None
+        print(_evaluation_line(evaluation, loss), flush=True)
+        return evaluation_row(evaluation, loss, time.monotonic() - began)
+
+    def _watched(self) -> Watched:
+        return Watched(
+            history=self.history,
+            num_experts=self.config.model.num_experts,
+            horizon_steps=self.config.schedule.horizon_steps,
+            forecast=self.forecast,
+            seconds=self.watchdog.seconds,
+        )
+
+    def _save_if_due(self, step: int) -> None:
+        every = self.config.checkpoint.permanent_every
+        if step == self.goal or step in self.context.milestones or (every > 0 and step % every == 0):
+            self.checkpoints.save_permanent(self.state, step, self.history_text())
+            self.metrics.flush()
+        elif self.checkpoints.is_due:
+            self.checkpoints.save_rolling(self.state, step, self.history_text())
+            self.metrics.flush()  # else a run that is killed and goes on from here has a gap in its rows
+
+    def _save_now(self) -> None:
+        self.checkpoints.save_rolling(self.state, self.history.steps, self.history_text())
+        self.checkpoints.wait()
+        self.metrics.flush()
+
+    def history_text(self) -> str:
+        return self.history.to_json(facts_of(self.config))
+
+    def _stalled(self, guard: str, seconds: float, limit: float) -> None:
+        step = self.history.steps + 1
+        message = f"guard {guard}: step {step} has not ended for {seconds:.0f} s; {limit:.0f} s are usual at most"
+        self.context.note(message, guard=guard, watch="stall", step=step, value=seconds, limit=limit)
 
 
 def _begin(config: TrainConfig, mesh: Mesh, context: StepContext) -> tuple[TrainState, History]:
     """The state to go on from: an earlier attempt's newest checkpoint, else what the config starts from."""
+    owed = min(context.unpublished, default=None)
+    return _start_from(newest_checkpoint(context.earlier_attempts, owed), config, mesh)
+
+
+def _start_from(checkpoint: str | None, config: TrainConfig, mesh: Mesh) -> tuple[TrainState, History]:
+    """The state of a checkpoint of this step; without one that which the config starts from."""
     optimizer = build_optimizer(config.optimizer.moments)
     shapes = state_shapes(config.model, optimizer, mesh)
-    owed = min(context.unpublished, default=None)
-    checkpoint = newest_checkpoint(context.earlier_attempts, owed)
     if checkpoint is None and config.start is not None:
         checkpoint = resolved(config.start)
         if checkpoint_step(checkpoint) != config.start_step:
@@ -139,55 +248,12 @@ def _begin(config: TrainConfig, mesh: Mesh, context: StepContext) -> tuple[Train
     return init_state(config.model, optimizer, config.seed, mesh), History()
 
 
-def learning_rates(config: TrainConfig, step: int) -> tuple[float, float]:
-    """Rates of MuonH (and AdamH) and of Adam for training step `step`, counted from 1."""
-    peak, adam_peak = config.optimizer.learning_rate, config.optimizer.adam_learning_rate
-    factor = config.schedule.factor(step - 1, peak)
-    return peak * factor, adam_peak * factor
-
-
-@cache
-def compile_step(model: ModelConfig, moments: MomentsConfig, mesh: Mesh) -> Any:
-    """The jitted optimizer step: (state, batch, learning rate, Adam's rate) -> (state, measurements).
-
-    Kept for the life of the process, so that a worker that trains the same shape again, another phase of the same run
-    for one, does not compile again.
-    """
-    transform = build_optimizer(moments)
-
-    def advance(state: TrainState, batch: Any, rate: Any, adam_rate: Any) -> tuple[TrainState, dict[str, Any]]:
-        def objective(params: Any) -> tuple[Any, LossAux]:
-            return loss(params, state.router, batch, model, mesh)
-
-        (_, aux), gradients = jax.value_and_grad(objective, has_aux=True)(state.params)
-        rated = with_learning_rates(state.optimizer, rate, adam_rate)
-        updates, optimizer = transform.update(gradients, rated, state.params)
-        params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore[reportArgumentType]
-        following = TrainState(params=params, optimizer=optimizer, router=RouterState(bias=aux.router.next_bias))
-        measured = {
-            "aux": aux,
-            "gradient_norm": optax.global_norm(gradients),
-            "parameter_norms": {
-                name: optax.global_norm(part)
-                for name, part in (
-                    ("embedding", params.embedding),
-                    ("layers", params.layers),
-                    ("lm_head", params.lm_head),
-                )
-            },
-            "learning_rate": rate,
-            "adam_learning_rate": adam_rate,
-        }
-        return following, measured
-
-    return jax.jit(advance, donate_argnums=0)
-
-
 def _append(history: History, measured: dict[str, Any]) -> None:
     aux: LossAux = measured["aux"]
     history.losses.append(float(aux.cross_entropy))
     history.gradient_norms.append(float(measured["gradient_norm"]))
     history.router_entropy.append(float(np.mean(aux.router.entropy)))
+    history.router_bias.append(float(np.max(np.abs(aux.router.next_bias))))
     history.largest_device.append(float(np.max(aux.router.largest_device)))
     history.largest_pair.append(float(np.max(aux.router.largest_pair)))
     history.sender_dropped.append(int(np.sum(aux.router.sender_dropped, dtype=np.int64)))
@@ -195,54 +261,13 @@ def _append(history: History, measured: dict[str, Any]) -> None:
     history.assignments.append(int(np.sum(aux.router.assignments, dtype=np.int64)))
 
 
-def _facts(config: TrainConfig) -> dict[str, Any]:
-    """What was trained, for those who read a history: sizes, and FLOPs of the whole horizon."""
-    tokens = config.schedule.horizon_steps * config.tokens_per_step
-    return {
-        "hidden": config.model.hidden,
-        "parameters_total": config.model.parameters_total,
-        "parameters_active": config.model.parameters_active,
-        "flops_total": config.model.training_flops(tokens),
-        "flops_without_lm_head": config.model.training_flops_without_lm_head(tokens),
-        "horizon_steps": config.schedule.horizon_steps,
-        "batch_size": config.batch_size,
-        "sequence_length": config.model.sequence_length,
-    }
-
-
-def _result(config: TrainConfig, history: History, epochs: dict[str, float]) -> dict[str, Any]:
-    """The small result that the record keeps."""
-    last = history.evals[-1] if history.evals else None
-    tail = history.losses[-max(1, len(history.losses) // 20) :]
-    training_loss = sum(tail) / len(tail)
-    return {
-        "headline": {"training loss": training_loss} | ({"validation loss": last.macro_loss} if last else {}),
-        "steps": history.steps,
-        "tokens": history.steps * config.tokens_per_step,
-        "training_loss": training_loss,
-        "validation": dataclasses.asdict(last) if last else None,
-        "drop_fraction": history.drop_fraction(),
-        "gradient_norm": history.gradient_norm(),
-        "epochs": epochs,
-    }
-
-
-def _is_permanent(config: TrainConfig, step: int) -> bool:
-    every = config.checkpoint.permanent_every
-    return every > 0 and step % every == 0
-
-
-def _mark(progress: float) -> int:
-    return round(progress * 100)
-
-
-def _read_forecast(config: TrainConfig) -> dict[int, float]:
-    """Percent of the horizon -> loss the ladder predicts there; empty without a forecast."""
+def _read_forecast(config: TrainConfig) -> dict[int, Band]:
+    """Percent of the horizon -> what the ladder predicts there; empty without a forecast."""
     if config.forecast is None:
         return {}
     with fsspec.open(resolved(config.forecast), "rt") as file:
         marks = json.load(file)["marks"]  # pyright: ignore[reportArgumentType]
-    return {_mark(mark["progress"]): mark["loss"] for mark in marks}
+    return {mark_of(mark["progress"]): Band(loss=mark["loss"], low=mark["low"], high=mark["high"]) for mark in marks}
 
 
 def _evaluation_line(evaluation: Evaluation, predicted: float | None) -> str:

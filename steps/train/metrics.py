@@ -8,12 +8,14 @@ Rows go to `metrics.jsonl` in the attempt's log folder, one flat object a row, u
 import dataclasses
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import fsspec
 import numpy as np
 
 from steps.train.config import TrackerConfig, TrainConfig
+from steps.train.guards import GuardEvent
 from steps.train.history import Evaluation, History
 
 
@@ -63,6 +65,19 @@ class MetricsLog:
             self._parts += 1
         self._rows.clear()
 
+    def go_back(self, step: int) -> None:
+        """Drop the rows of this attempt beyond `step`: it trains them again."""
+        self._rows = [row for row in self._rows if json.loads(row)["step"] <= step]
+        if not self._log_dir:
+            return
+        names = [f"metrics-{part:06d}.jsonl" for part in range(self._parts)] or ["metrics.jsonl"]
+        for path in (f"{self._log_dir}/{name}" for name in names):
+            filesystem, file = fsspec.core.url_to_fs(path)
+            if filesystem.exists(file):
+                lines = filesystem.cat_file(file).decode().splitlines(keepends=True)
+                kept = "".join(line for line in lines if json.loads(line)["step"] <= step)
+                filesystem.pipe_file(file, kept.encode())
+
     def finish(self) -> None:
         self.flush()
         if self._wandb is not None:
@@ -104,6 +119,13 @@ def training_row(config: TrainConfig, history: History, measured: dict[str, Any]
         row["mixture/stage"] = stage
         row |= {f"mixture/weight/{name}": weight for name, weight in history.stages[stage]["weights"].items()}
     return row
+
+
+def guard_row(events: Sequence[GuardEvent]) -> dict[str, float]:
+    """Which guards spoke: how many, and for each what it found."""
+    if not events:
+        return {}
+    return {"guard/events": len(events)} | {f"guard/{event.guard}": event.value for event in events}
 
 
 def evaluation_row(evaluation: Evaluation, predicted: float | None, seconds: float) -> dict[str, float]:
