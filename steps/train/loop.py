@@ -56,6 +56,12 @@ class _Run:
     def __init__(self, config: TrainConfig, output: str) -> None:
         self.config, self.output, self.context = config, output, current()
         self.mesh = make_mesh(config.model)
+        rows = config.batch_size // config.microbatches
+        if rows % self.mesh.size:
+            raise ValueError(
+                "each device of the mesh takes as many sequences as the others: expected batch_size / microbatches to "
+                f"be a multiple of {self.mesh.size} devices, found {rows}; change one of them or the step's devices"
+            )
         self.state, self.history = _begin(config, self.mesh, self.context)
         stop_at = self.context.stop_at
         self.first = self.history.steps

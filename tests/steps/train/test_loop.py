@@ -7,79 +7,14 @@ import dataclasses
 import json
 import math
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import pytest
 
 from executor.comparing.metrics import Description
-from executor.context import StepContext, enter
-from steps.conversations import ConversationConfig
-from steps.mixture import MixtureConfig, Stage
-from steps.model.config import ModelConfig
 from steps.train.checkpoint import RunCheckpoints
-from steps.train.config import CheckpointConfig, EvaluationConfig, OptimizerConfig, TrackerConfig, TrainConfig
+from steps.train.config import EvaluationConfig, OptimizerConfig, TrackerConfig
 from steps.train.history import History
 from steps.train.schedule import ScheduleConfig
-from steps.train.step import train
-
-MODEL = ModelConfig.of_family(
-    hidden=16, num_layers=2, vocab_size=270, head_dim=8, num_experts=4, top_k=2, window=16, sequence_length=32,
-    gated_norm_rank=4, expert_parallel=2,
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def data(small_data, tmp_path_factory):
-    """Two tokenized domains, and a handful of question and answer pairs."""
-    pairs = tmp_path_factory.mktemp("pairs")
-    for split in ("train", "validation"):
-        rows = [
-            {"question": f"what is {word}?", "answer": f"{word} is a word"} for word in ("alpha", "beta", "one", "two")
-        ]
-        (pairs / f"{split}.jsonl").write_text("\n".join(map(json.dumps, 8 * rows)))
-    return small_data, str(pairs)
-
-
-def config_of(artifacts, **changes) -> TrainConfig:
-    small_data, pairs = artifacts
-    if changes.pop("conversations", False):
-        changes["data"] = ConversationConfig(pairs=pairs, tokenizer=small_data.tokenizer)
-    mixture = MixtureConfig(
-        components=small_data.tokens,
-        stages=(
-            Stage(start_step=0, weights={"letters": 0.75, "numbers": 0.25}),
-            Stage(start_step=8, weights={"letters": 0.25, "numbers": 0.75}),
-        ),
-        block_size=8,
-    )
-    base = TrainConfig(
-        model=MODEL,
-        data=mixture,
-        optimizer=OptimizerConfig(learning_rate=0.02, adam_learning_rate=0.01),
-        schedule=ScheduleConfig(horizon_steps=12),
-        batch_size=8,
-        until_step=12,
-        evaluation=EvaluationConfig(marks=3, sequences_per_domain=8),
-        checkpoint=CheckpointConfig(permanent_every=4, rolling_seconds=1e9),
-        trackers=TrackerConfig(every=1),
-    )
-    return dataclasses.replace(base, **changes)
-
-
-def run(config: TrainConfig, output: Path, **context) -> History:
-    """Train as the engine would call it; return the history that was written."""
-    enter(StepContext(name="t", output=str(output), **context))
-    try:
-        train(config, str(output))
-    finally:
-        enter(None)
-    return History.read(str(output / "history.json"))
-
-
-@pytest.fixture(scope="module")
-def unbroken(data, tmp_path_factory) -> tuple[Path, History]:
-    output = tmp_path_factory.mktemp("unbroken")
-    return output, run(config_of(data), output, log_dir=str(output / "log"))
 
 
 def test_it_learns_and_measures(unbroken):
@@ -121,7 +56,7 @@ def test_metrics_say_how_they_are_read(unbroken):
         assert any(fnmatchcase(column, item.column) for column in rows[-1]), item
 
 
-def test_a_killed_run_resumes_bit_for_bit(data, unbroken, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_bit_for_bit(run, config_of, unbroken, tmp_path, monkeypatch):
     """The first attempt stops at a milestone and leaves its folder; the second finds the checkpoint in it.
 
     Rows are written with every rolling checkpoint: what was logged before it must not be lost with a killed process.
@@ -131,33 +66,31 @@ def test_a_killed_run_resumes_bit_for_bit(data, unbroken, tmp_path, monkeypatch)
 
     def save(self, state, step, history):
         is_written.append((logs / "1" / "metrics.jsonl").exists())
-        return step == 2
 
     with monkeypatch.context() as patched:
-        patched.setattr(RunCheckpoints, "save_rolling_if_due", save)
-        first = run(config_of(data), tmp_path / "first", stop_at=4, log_dir=str(logs / "1"))
-    assert first.steps == 4 and is_written == [False, False, True]
-    second = run(
-        config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),), log_dir=str(logs / "2")
-    )
+        patched.setattr(RunCheckpoints, "is_due", property(lambda self: True))
+        patched.setattr(RunCheckpoints, "save_rolling", save)
+        first = run(config_of(), tmp_path / "first", stop_at=4, log_dir=str(logs / "1"))
+    assert first.steps == 4 and is_written == [False, True, True]
+    second = run(config_of(), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),), log_dir=str(logs / "2"))
     assert second == unbroken[1]
     assert json.loads((logs / "2" / "metrics.json").read_text())["begins"] == 4 * 8 * 32
 
 
-def test_a_half_written_checkpoint_is_never_chosen(data, unbroken, tmp_path):
-    run(config_of(data), tmp_path / "first", stop_at=8)
+def test_a_half_written_checkpoint_is_never_chosen(run, config_of, unbroken, tmp_path):
+    run(config_of(), tmp_path / "first", stop_at=8)
     (tmp_path / "first" / "checkpoints" / "step-8" / "metadata.json").unlink()
-    second = run(config_of(data), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),))
+    second = run(config_of(), tmp_path / "second", earlier_attempts=(str(tmp_path / "first"),))
     assert second == unbroken[1]
 
 
 @pytest.mark.slow
-def test_a_milestone_behind_the_newest_checkpoint_is_reached_and_published(data, unbroken, tmp_path):
+def test_a_milestone_behind_the_newest_checkpoint_is_reached_and_published(run, config_of, unbroken, tmp_path):
     """An attempt got to step 8 and never published step 4: the next one publishes that, then goes on from it."""
-    run(config_of(data), tmp_path / "first", stop_at=8)
+    run(config_of(), tmp_path / "first", stop_at=8)
     published: list[int] = []
     history = run(
-        config_of(data),
+        config_of(),
         tmp_path / "second",
         earlier_attempts=(str(tmp_path / "first"),),
         milestones=(4,),
@@ -168,9 +101,9 @@ def test_a_milestone_behind_the_newest_checkpoint_is_reached_and_published(data,
     assert history == unbroken[1]
 
 
-def test_phases_are_one_run(data, unbroken, tmp_path):
+def test_phases_are_one_run(run, config_of, unbroken, tmp_path):
     """Pretrain to step 8 and midtrain from there equal the run in one step: data, schedule, moments, router bias."""
-    whole = config_of(data)
+    whole = config_of()
     pretrain = dataclasses.replace(
         whole, until_step=8, data=dataclasses.replace(whole.data, stages=whole.data.stages[:1])
     )
@@ -184,8 +117,8 @@ def test_phases_are_one_run(data, unbroken, tmp_path):
     assert run(midtrain, tmp_path / "midtrain") == unbroken[1]
 
 
-def test_midtrain_with_its_own_rate_shares_the_past_and_not_the_future(data, unbroken, tmp_path):
-    whole = config_of(data)
+def test_midtrain_with_its_own_rate_shares_the_past_and_not_the_future(run, config_of, unbroken, tmp_path):
+    whole = config_of()
     changed = dataclasses.replace(
         whole,
         start=str(unbroken[0] / "checkpoints" / "step-8"),
@@ -198,9 +131,8 @@ def test_midtrain_with_its_own_rate_shares_the_past_and_not_the_future(data, unb
     assert history.losses[9:] != unbroken[1].losses[9:]
 
 
-def test_fine_tuning_takes_weights_and_begins_anew(data, unbroken, tmp_path):
+def test_fine_tuning_takes_weights_and_begins_anew(run, config_of, unbroken, tmp_path):
     tuning = config_of(
-        data,
         conversations=True,
         schedule=ScheduleConfig(horizon_steps=6),
         until_step=6,
@@ -213,16 +145,16 @@ def test_fine_tuning_takes_weights_and_begins_anew(data, unbroken, tmp_path):
     assert set(history.evals[-1].losses) == {"answers"}
 
 
-def test_a_loss_that_is_not_finite_stops_and_says_where(data, tmp_path):
-    wild = config_of(data, optimizer=OptimizerConfig(learning_rate=1e30, adam_learning_rate=1e30))
-    with pytest.raises(FloatingPointError, match=r"loss of step \d+ is (nan|inf)"):
+def test_a_loss_that_is_not_finite_stops_and_says_where(run, config_of, tmp_path):
+    wild = config_of(optimizer=OptimizerConfig(learning_rate=1e30, adam_learning_rate=1e30))
+    with pytest.raises(FloatingPointError, match=r"guard non_finite: step \d+: the loss is (nan|inf)"):
         run(wild, tmp_path / "out", log_dir=str(tmp_path / "log"))
     rows = [json.loads(line) for line in (tmp_path / "log" / "metrics.jsonl").read_text().splitlines()]
     assert not math.isfinite(rows[-1]["train/cross_entropy_loss"])
 
 
-def test_a_start_at_another_step_than_declared_is_refused(data, unbroken, tmp_path):
-    wrong = config_of(data, start=str(unbroken[0] / "checkpoints" / "step-4"), start_step=8)
+def test_a_start_at_another_step_than_declared_is_refused(run, config_of, unbroken, tmp_path):
+    wrong = config_of(start=str(unbroken[0] / "checkpoints" / "step-4"), start_step=8)
     with pytest.raises(ValueError, match="start_step is 8"):
         run(wrong, tmp_path)
 
@@ -235,31 +167,31 @@ def test_a_start_at_another_step_than_declared_is_refused(data, unbroken, tmp_pa
         ({"batch_size": 7}, r"batch_size\(7\) % expert_parallel\(2\) = 1"),
     ],
 )
-def test_wrong_configs_are_refused(data, changes, message):
+def test_wrong_configs_are_refused(config_of, changes, message):
     with pytest.raises(ValueError, match=message):
-        config_of(data, **changes)
+        config_of(**changes)
 
 
 @pytest.mark.slow
-def test_weights_and_biases_without_a_key_is_kept_offline(data, tmp_path, monkeypatch):
+def test_weights_and_biases_without_a_key_is_kept_offline(run, config_of, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    config = config_of(data, until_step=2, trackers=TrackerConfig(wandb_project="marinade-test", every=1))
+    config = config_of(until_step=2, trackers=TrackerConfig(wandb_project="marinade-test", every=1))
     run(config, tmp_path / "out", log_dir=str(tmp_path / "log"))
     assert list((tmp_path / "log" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len((tmp_path / "log" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_tokenizer_larger_than_the_model_is_refused(data, tmp_path):
-    small = dataclasses.replace(MODEL, vocab_size=260)
+def test_a_tokenizer_larger_than_the_model_is_refused(run, config_of, tmp_path):
+    small = dataclasses.replace(config_of().model, vocab_size=260)
     with pytest.raises(ValueError, match=r"letters: the tokenizer has 270 entries, the model's vocab_size is 260"):
-        run(config_of(data, model=small), tmp_path)
+        run(config_of(model=small), tmp_path)
 
 
-def test_a_stage_inside_a_block_is_refused_before_anything_runs(data):
-    whole = config_of(data)
+def test_a_stage_inside_a_block_is_refused_before_anything_runs(config_of):
+    whole = config_of()
     late = (
         dataclasses.replace(whole.data.stages[0], start_step=0),
         dataclasses.replace(whole.data.stages[1], start_step=7),
     )
     with pytest.raises(ValueError, match="begins inside a block"):
-        config_of(data, data=dataclasses.replace(whole.data, stages=late, block_size=16))
+        config_of(data=dataclasses.replace(whole.data, stages=late, block_size=16))
