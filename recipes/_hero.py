@@ -17,8 +17,9 @@ from recipes._settings import (
 )
 from steps.ladder import TOKENS_PER_ACTIVE, Heuristic, aligned_step, rung_steps
 from steps.model.config import ModelConfig
-from steps.train.config import CheckpointConfig, EvaluationConfig, TrackerConfig
+from steps.train.config import CheckpointConfig, EvaluationConfig, TrackerConfig, WatchdogConfig
 from steps.train.estimate import HERO_MFU, LAPTOP_MFU, RUNG_MFU
+from steps.train.guards import Guard, standard_guards
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class HeroSettings:
         is_published: the shapes and data are the real run's, so that its published rungs say what to expect before
             ours have run.
         swap: whether the mixture is swapped at `mixture.swap_step`.
+        guards: rules that watch every training step; `--set guards.forecast_twice.action=note` keeps one from pausing.
+        rollbacks: rules that go back and skip batches, which changes what is trained.
     """
 
     machine: Machine
@@ -48,6 +51,9 @@ class HeroSettings:
     max_evaluated_sequences: int | None = None
     checkpoint: CheckpointConfig
     trackers: TrackerConfig = TrackerConfig()
+    watchdog: WatchdogConfig = WatchdogConfig()
+    guards: dict[str, Guard] = dataclasses.field(default_factory=standard_guards)
+    rollbacks: dict[str, Guard] = dataclasses.field(default_factory=dict)
     heuristic: Heuristic = Heuristic()
     asymptote: float = 1.5
     is_published: bool = False

@@ -91,6 +91,10 @@ def training_of(
         evaluation=dataclasses.replace(settings.evaluation, batch_size=run.evaluation_batch_size),
         checkpoint=settings.checkpoint,
         trackers=settings.trackers,
+        microbatches=run.microbatches,
+        guards=settings.guards,
+        rollbacks=settings.rollbacks,
+        watchdog=settings.watchdog,
     )
 
 

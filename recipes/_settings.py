@@ -59,6 +59,7 @@ class RunSettings:
         steps: optimizer steps; None follows the ladder's rule from the active parameters.
         mfu: share of the machine's peak that `estimate` reckons with.
         evaluation_batch_size: sequences per forward pass of an evaluation; None takes `batch_size`.
+        microbatches: parts that a batch is worked on in, one after the other.
     """
 
     hidden: int
@@ -68,6 +69,7 @@ class RunSettings:
     steps: int | None = None
     mfu: float
     evaluation_batch_size: int | None = None
+    microbatches: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

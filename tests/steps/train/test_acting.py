@@ -148,8 +148,9 @@ thread.join()
 
 
 def test_microbatches_give_the_gradients_of_the_whole_batch(config_of, run, tmp_path):
-    """Summed in another order, so close and not equal; nothing is dropped at this size."""
-    large = config_of(batch_size=32, until_step=4)
+    """Summed in another order, so close and not equal; there is room for every assignment."""
+    base = config_of()
+    large = config_of(batch_size=32, until_step=4, model=dataclasses.replace(base.model, capacity_factor=4.0))
     whole = run(large, tmp_path / "whole")
     parts = run(dataclasses.replace(large, microbatches=4), tmp_path / "parts")
     assert parts.assignments == whole.assignments and sum(whole.sender_dropped + whole.receiver_dropped) == 0
