@@ -104,6 +104,26 @@ class Step:
         """The checkpoint this step publishes after `step` training steps."""
         return Milestone(step=self, at=step)
 
+    def amend(self, *, at_step: int, name: str = "", **changes: Any) -> "Step":
+        """A step that forks from this one's checkpoint at `at_step` and goes on under a changed config.
+
+            pretrain.amend(at_step=108_000, name="pretrain-swap", data={"prose": 0.3, "code": 0.7})
+
+        All before the fork is reused; `diff` and lineage show the fork. What can be changed and how it is spelled is
+        the config's to say, in its method `amended(start=, at_step=, **changes)`.
+
+        Raises:
+            UsageError: the config has no such method.
+        """
+        amended = getattr(self.config, "amended", None)
+        if amended is None:
+            raise UsageError(
+                f"step {self.name}: only a run with checkpoints can be amended, and its {type(self.config).__name__} "
+                "has no method amended(start=, at_step=, **changes)"
+            )
+        config = amended(start=self.at_step(at_step), at_step=at_step, **changes)
+        return dataclasses.replace(self, name=name or f"{self.name}-from-{at_step}", config=config, amends=self)
+
     def result(self, path: str) -> "Value":
         """A number in the JSON this step returns, by dotted path: `validation.macro_loss`."""
         return Value(step=self, path=path)

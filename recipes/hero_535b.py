@@ -41,6 +41,7 @@ class HeroSteps:
 
     ladder: list[Step]
     forecast: Step
+    pretrain: Step
     midtrain: Step
     baselines: Step
     evaluation: Step
@@ -173,6 +174,7 @@ def steps_of(settings: HeroSettings) -> HeroSteps:
     return HeroSteps(
         ladder=ladder,
         forecast=forecast,
+        pretrain=pretrain,
         midtrain=midtrain,
         baselines=baselines,
         evaluation=evaluation,
@@ -199,7 +201,6 @@ def training_step(
     config: TrainConfig,
     *,
     cpus: int = 2,
-    amends: Step | None = None,
 ) -> Step:
     """A training step: code pinned, because a finished run is not repeated for an edit, and digests opaque."""
     return Step(
@@ -209,7 +210,6 @@ def training_step(
         code="pin",
         digest="opaque",
         resources=training_resources(settings, run, cpus=cpus),
-        amends=amends,
     )
 
 
@@ -222,18 +222,7 @@ def swap_step(settings: HeroSettings, base: Step) -> Step:
             f"the mixture is swapped within pretraining: mixture.swap_step must lie between 0 and {config.until_step}, "
             f"found {fork}"
         )
-    return training_step(
-        settings,
-        "hero/pretrain-swap",
-        settings.hero,
-        dataclasses.replace(
-            config,
-            data=dataclasses.replace(config.data, stages=stages_of({fork: settings.mixture.swapped})),
-            start=base.at_step(fork),
-            start_step=fork,
-        ),
-        amends=base,
-    )
+    return base.amend(at_step=fork, name="hero/pretrain-swap", data=settings.mixture.swapped)
 
 
 def fine_tune_step(settings: HeroSettings, hero: TrainConfig, midtrain: Step, data: Data) -> Step:

@@ -5,12 +5,13 @@ from a milestone of the first. Pure arithmetic; recipes build these and plans ha
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from executor import Input, added, execution
 from steps.conversations import ConversationConfig
-from steps.mixture import MixtureConfig, check_alignment
+from steps.mixture import MixtureConfig, Stage, check_alignment
 from steps.model.config import ModelConfig
 from steps.train.guards import Guard, standard_guards
 from steps.train.schedule import ScheduleConfig
@@ -226,6 +227,87 @@ class TrainConfig:
                 "the sequences worked on at once are split over the expert axis: expected 0, found "
                 f"{rows} % expert_parallel({self.model.expert_parallel}) = {rest}"
             )
+
+    def amended(
+        self,
+        *,
+        start: Input,
+        at_step: int,
+        data: Mapping[str, float] | MixtureConfig | None = None,
+        horizon: int | None = None,
+        sequence_length: int | None = None,
+        qk_growth: float = 0.1,
+        **changes: Any,
+    ) -> "TrainConfig":
+        """The rest of this run from its checkpoint `start`, taken at `at_step`, under changes (`Step.amend`).
+
+        Args:
+            data: weights of the mixture from the fork on, or a mixture whose stages begin there.
+            horizon: another end of the run. The rate falls linearly from where it is to the same fraction of its peak
+                there. The forecast is dropped: it was made for the old horizon.
+            sequence_length: another context, at as many tokens a step: batch and mixture block shrink as it grows.
+                Queries are scaled by `qk_growth * ln(new / old) + 1` (docs/hero.md, section 4). The order of the data
+                is one of sequences, so that text read before the fork may come again.
+            changes: other fields of this config, as they shall be.
+
+        Raises:
+            ValueError: the fork lies outside of this part of the run, or a change that does not fit.
+        """
+        if not self.start_step < at_step < self.until_step:
+            raise ValueError(
+                f"an amendment forks within the run it amends: expected {self.start_step} < at_step < "
+                f"{self.until_step}, found {at_step}"
+            )
+        unknown = sorted(set(changes) - {field.name for field in dataclasses.fields(self)})
+        if unknown:
+            raise ValueError(
+                f"a training step has no {', '.join(unknown)}; data, horizon, sequence_length and the fields of "
+                "TrainConfig can be amended"
+            )
+        fields: dict[str, Any] = {"start": start, "start_step": at_step, "initial": None}
+        if sequence_length is not None:
+            fields |= self._with_context(sequence_length, qk_growth)
+        if horizon is not None:
+            fields |= self._with_horizon(horizon, at_step)
+        if isinstance(data, MixtureConfig):
+            fields["data"] = data
+        elif data is not None:
+            mixture = fields.get("data", self.data)
+            fields["data"] = dataclasses.replace(mixture, stages=(Stage(start_step=at_step, weights=data),))
+        config = dataclasses.replace(self, **fields | changes)
+        part = (config.until_step - at_step) / (self.until_step - self.start_step)
+        scaled = {name: value * part for name, value in self.estimated.items() if name in ("days", "device_hours")}
+        return dataclasses.replace(config, estimated={**config.estimated, **scaled})
+
+    def _with_context(self, sequence_length: int, qk_growth: float) -> dict[str, Any]:
+        old, data = self.model.sequence_length, self.data
+        blocks = data.block_size if isinstance(data, MixtureConfig) else self.batch_size
+        if self.batch_size * old % sequence_length or blocks * old % sequence_length:
+            raise ValueError(
+                "another context keeps the tokens of a batch and of a mixture block: expected a length that divides "
+                f"{self.batch_size} x {old} and {blocks} x {old} tokens, found {sequence_length}"
+            )
+        qk_mult = self.model.qk_mult * (qk_growth * math.log(sequence_length / old) + 1)
+        fields: dict[str, Any] = {
+            "model": dataclasses.replace(self.model, sequence_length=sequence_length, qk_mult=qk_mult),
+            "batch_size": self.batch_size * old // sequence_length,
+        }
+        if isinstance(data, MixtureConfig):
+            fields["data"] = dataclasses.replace(data, block_size=blocks * old // sequence_length)
+        return fields
+
+    def _with_horizon(self, horizon: int, at_step: int) -> dict[str, Any]:
+        peak = self.optimizer.learning_rate
+        if at_step < self.schedule.warmup_steps:
+            raise ValueError(f"the rate still rises until step {self.schedule.warmup_steps}, found at_step={at_step}")
+        schedule = dataclasses.replace(
+            self.schedule,
+            horizon_steps=horizon,
+            learning_rate=peak * self.schedule.factor(at_step, peak),
+            phase_start=at_step,
+        )
+        until = horizon if self.until_step == self.schedule.horizon_steps else self.until_step
+        return {"schedule": schedule, "until_step": until, "forecast": None}
 
     @property
     def tokens_per_step(self) -> int:

@@ -6,6 +6,7 @@ what was measured travels with the checkpoints. That is what lets a killed run c
 
 import json
 import logging
+import statistics
 import time
 from typing import Any
 
@@ -45,8 +46,9 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
         training.train()
     finally:
         training.close()
-    with fsspec.open(f"{output}/history.json", "wt") as file:
-        file.write(training.history_text())  # pyright: ignore[reportAttributeAccessIssue]
+    for name, text in (("history.json", training.history_text()), ("throughput.json", training.throughput_text())):
+        with fsspec.open(f"{output}/{name}", "wt") as file:
+            file.write(text)  # pyright: ignore[reportAttributeAccessIssue]
     return result_of(config, training.history, training.data.epochs(training.history.steps))
 
 
@@ -223,6 +225,13 @@ class _Run:
 
     def history_text(self) -> str:
         return self.history.to_json(facts_of(self.config))
+
+    def throughput_text(self) -> str:
+        """Median of the latest steps of this attempt; it stays out of the history, which no clock enters."""
+        timed = self.watchdog.seconds
+        median = statistics.median(timed) if timed else None
+        rate = self.config.tokens_per_step / median if median else None
+        return json.dumps({"steps": len(timed), "step_seconds": median, "tokens_per_second": rate})
 
     def _stalled(self, guard: str, seconds: float, limit: float) -> None:
         step = self.history.steps + 1
