@@ -206,7 +206,7 @@ class _Run:
             num_experts=self.config.model.num_experts,
             horizon_steps=self.config.schedule.horizon_steps,
             forecast=self.forecast,
-            seconds=self.watchdog.seconds,
+            seconds=tuple(self.watchdog.seconds),
         )
 
     def _save_if_due(self, step: int) -> None:

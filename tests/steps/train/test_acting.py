@@ -20,6 +20,7 @@ from steps.train.guards import Guard
 from steps.train.history import History
 
 PAUSE = Guard(watch="gradient_norm", threshold=50.0, window=3, action="pause")
+SLOW = Guard(watch="throughput", threshold=1e-6, window=2)
 BACK = Guard(watch="non_finite", threshold=0.0, action="rollback", most_rollbacks=2)
 
 
@@ -46,7 +47,7 @@ def rows_of(log_dir: Path) -> list[dict]:
 
 
 def test_a_pause_is_saved_and_a_rerun_goes_on_from_it(config_of, run, unbroken, tmp_path, measured_as):
-    config = config_of(guards={"norm": PAUSE})
+    config = config_of(guards={"norm": PAUSE, "slow": SLOW})
     measured_as(6, "gradient_norms", 1e6)
     notes = []
     with pytest.raises(StepHalted, match=r"guard norm paused it at step 6: .*this step's checkpoint is saved"):
