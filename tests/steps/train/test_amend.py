@@ -10,6 +10,8 @@ from executor import Step
 from executor.errors import UsageError
 from steps.baseline import BaselineConfig, measure_baselines
 from steps.train.config import WeightDecayConfig
+from steps.train.history import Evaluation, History
+from steps.train.schedule import ScheduleConfig
 from steps.train.step import train
 from steps.window import WindowConfig, compare_arms, control_window
 
@@ -42,14 +44,14 @@ def test_another_horizon_keeps_the_rate_at_the_fork_and_at_the_end(pretrain):
     assert new.forecast is None
 
 
-def test_the_real_runs_horizon():
-    """390,251 steps shortened by a quarter at 40%: the rate leaves its line there and still ends at 0.05 of the peak."""
-    from steps.train.schedule import ScheduleConfig
-
-    schedule = ScheduleConfig(horizon_steps=390_251)
-    assert schedule.factor(156_100, 0.0032905) == pytest.approx(
-        0.6262, abs=2e-4
-    )  # 1 - 0.95 (156,100 - 3,902) / 386,349
+def test_the_real_runs_horizon(config_of):
+    """Shortened by a quarter at 40%: at the fork 1 - 0.95 (156,100 - 3,902) / (390,251 - 3,902) of the peak."""
+    whole = config_of(schedule=ScheduleConfig(horizon_steps=390_251), until_step=390_251)
+    schedule = whole.amended(start="checkpoint", at_step=156_100, horizon=292_688).schedule
+    peak = whole.optimizer.learning_rate
+    assert schedule.factor(156_100, peak) == pytest.approx(0.625758, abs=1e-6)
+    assert schedule.factor(224_394, peak) == pytest.approx((0.625758 + 0.05) / 2, abs=1e-6)
+    assert schedule.factor(292_688, peak) == pytest.approx(0.05, abs=1e-12)
 
 
 def test_a_longer_context_keeps_tokens_a_step_and_scales_queries(pretrain):
@@ -133,18 +135,17 @@ def arms(tmp_path):
     """Two artifacts of 40 steps with the fork at 20; `amended` is shifted by what the test says."""
 
     def write(shift: float, wobble: float = 0.01) -> dict[str, str]:
-        from steps.train.history import Evaluation, History
-
         for arm, offset in (("control", 0.0), ("amended", shift)):
             losses = [5 - 0.01 * step for step in range(20)]
             losses += [
                 4.8 + 0.1 * (step % 3) + offset + (wobble * (step % 7 - 3) if offset else 0) for step in range(20)
             ]
+            last = Evaluation(step=40, progress=0.1, tokens=1, macro_loss=4.7 + offset, losses={}, bits_per_byte={})
             history = History(
                 losses=losses, gradient_norms=[1.0] * 40, router_entropy=[2.0] * 40, router_bias=[0.0] * 40,
                 largest_device=[1.5] * 40, largest_pair=[2.0] * 40, sender_dropped=[0] * 40,
                 receiver_dropped=[50] * 20 + [2 if offset else 1] * 20, assignments=[100] * 40,
-                evals=[Evaluation(step=40, progress=0.1, tokens=1, macro_loss=4.7 + offset, losses={}, bits_per_byte={})],
+                evals=[last],
             )  # fmt: skip
             (tmp_path / arm).mkdir()
             (tmp_path / arm / "history.json").write_text(history.to_json({}))
@@ -158,7 +159,7 @@ def arms(tmp_path):
 def test_the_window_compares_what_lies_behind_the_fork(arms, tmp_path):
     result = compare_arms(WindowConfig(**arms(0.05), at_step=20, same_batches=True), str(tmp_path))
     difference = result["loss_difference"]
-    assert difference["mean"] == pytest.approx(0.05 + 0.01 * (-5) / 20, abs=1e-9)
+    assert difference["mean"] == pytest.approx(0.05 + 0.01 * (-3) / 20, abs=1e-9)
     assert 0 < difference["low"] < difference["mean"] < difference["high"]
     assert result["verdict"].startswith("the loss is higher: +0.04")
     table = (tmp_path / "window.md").read_text()

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -165,3 +167,14 @@ def test_stall_waits_for_many_times_the_median_and_at_least_a_minute():
 def test_guards_that_cannot_work_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         Guard(**({"threshold": 1.0} | changes))
+
+
+def test_the_page_shows_the_guards_as_they_are():
+    page = (Path(__file__).parents[3] / "docs/guards.md").read_text()
+    shown = {
+        name: (float(threshold), int(window), action)
+        for name, threshold, window, action in re.findall(
+            r"^\| `(\w+)` \| (\S+) \| (\d+) \| (\w+) \|", page, re.MULTILINE
+        )
+    }
+    assert shown == {name: (guard.threshold, guard.window, guard.action) for name, guard in standard_guards().items()}
