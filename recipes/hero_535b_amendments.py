@@ -5,12 +5,12 @@
 
 What the real run changed or planned to change under way (docs/hero.md, sections 0 and 4): weight decay on head gates
 and router, room for the expert exchange, a longer context with its rule for queries. The flagship is trained as far as
-the fork if it has not run; the control arm is shared.
+the fork if it has not run.
 """
 
 import dataclasses
 
-from executor import Experiment, Step, main
+from executor import Criterion, Experiment, Step, main
 from recipes._hero import HeroSettings
 from recipes.hero_535b import steps_of
 from steps.train.config import TrainConfig, WeightDecayConfig
@@ -41,18 +41,24 @@ class AmendmentSettings:
 
 def build(settings: AmendmentSettings) -> Experiment:
     pretrain, fork = steps_of(settings.family).pretrain, settings.family.mixture.swap_step
-    windows = {
-        name: control_window(pretrain, amendment, steps=settings.steps)
-        for name, amendment in amendments(settings, pretrain, fork).items()
-    }
+    tried = amendments(settings, pretrain, fork)
+    window = control_window(pretrain, *tried, steps=settings.steps)
     return Experiment(
-        targets=tuple(windows.values()),
-        hypothesis="None of the amendments costs loss within the window.",
-        success=("the tables show no amendment with a higher loss",),
+        targets=(window,),
+        report=window / "window.md",
+        hypothesis="Neither weight decay nor less room costs loss within the window.",
+        success=tuple(
+            Criterion(
+                f"the 95% interval of the loss under {name} reaches down to the control's",
+                value=window.result(f"amended.{name}.loss_difference.low"),
+                at_most=0.0,
+            )
+            for name in window.config.same_batches
+        ),
     )
 
 
-def amendments(settings: AmendmentSettings, pretrain: Step, fork: int) -> dict[str, Step]:
+def amendments(settings: AmendmentSettings, pretrain: Step, fork: int) -> list[Step]:
     config: TrainConfig = pretrain.config
     decay = WeightDecayConfig(coefficient_at_start=settings.weight_decay, start_step=fork)
     roomy = dataclasses.replace(config.model, capacity_factor=settings.capacity_factor)
@@ -61,9 +67,7 @@ def amendments(settings: AmendmentSettings, pretrain: Step, fork: int) -> dict[s
         "capacity": {"model": roomy},
         "context": {"sequence_length": settings.context_growth * config.model.sequence_length},
     }
-    return {
-        name: pretrain.amend(at_step=fork, name=f"hero/pretrain-{name}", **change) for name, change in changes.items()
-    }
+    return [pretrain.amend(at_step=fork, name=f"hero/{name}", **change) for name, change in changes.items()]
 
 
 if __name__ == "__main__":

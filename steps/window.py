@@ -1,10 +1,10 @@
-"""The paired control window of an amendment: both variants for a few steps from the same checkpoint, side by side.
+"""The control window of amendments: a run as it was and as amended, for a few steps from the same checkpoint.
 
-    window = control_window(pretrain, amendment, steps=200)
+    window = control_window(pretrain, pretrain.amend(at_step=fork, name="hero/less-room", model=...), steps=200)
 
-Three steps of the pipeline: the run as it was, the run as amended, and a table of both with a verdict. Where the
-amendment leaves data and batches alone both arms read the same batches, so that their losses can be compared step by
-step; where it does not, only validation losses say something.
+An arm is a training step of its own; the window puts them into one table, with a verdict for each amendment. Where an
+amendment leaves data and batches alone it reads the batches of the control, and losses are compared step by step; where
+it does not, only validation losses say something.
 """
 
 import dataclasses
@@ -12,13 +12,13 @@ import itertools
 import json
 import math
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import fsspec
 
 from executor import Input, Step, resolved
-from steps.train.config import TrainConfig
-from steps.train.history import Evaluation, History
+from steps.train.history import History
 
 BLOCKS = 10
 """Neighbouring steps hang together, so the spread of the difference is taken between so many blocks of them."""
@@ -29,78 +29,101 @@ T_95 = 2.262
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowConfig:
-    """Two training artifacts that end at the same step, after `at_step` was their common past.
+    """Training artifacts that end at the same step, after `at_step` was their common past.
 
     Attributes:
-        control, amended: the artifacts.
+        control: the run as it was.
+        amended: amendment -> the run as amended.
         at_step: the fork.
-        same_batches: whether both read the same batches.
+        same_batches: amendments that read the control's batches.
     """
 
     control: Input
-    amended: Input
+    amended: Mapping[str, Input]
     at_step: int
-    same_batches: bool
+    same_batches: tuple[str, ...]
 
 
-def control_window(base: Step, amendment: Step, *, steps: int = 200) -> Step:
-    """The comparison of `amendment` with the step it amends, over `steps` steps from the fork.
-
-    The control arm depends on base, fork and length alone: several amendments at one fork share it.
+def control_window(base: Step, *amendments: Step, steps: int = 200) -> Step:
+    """A comparison of amendments with the step they amend, over `steps` steps from the fork.
 
     Raises:
-        ValueError: the amendment does not fork from `base`, or a window that is shorter than `BLOCKS` steps or longer
-            than either of them.
+        ValueError: an amendment that does not fork from `base` where the others do, or a window that is shorter than
+            `BLOCKS` steps or longer than any of them.
     """
-    fork = amendment.config.start_step
-    if amendment.amends is not base:
-        raise ValueError(f"{amendment.name} does not amend {base.name}; take base.amend(at_step=..., ...)")
-    end = fork + steps
-    last = min(base.config.until_step, amendment.config.until_step)
+    forks = {amendment.config.start_step for amendment in amendments}
+    strange = [amendment.name for amendment in amendments if amendment.amends is not base]
+    if strange or len(forks) != 1:
+        raise ValueError(
+            f"a window needs amendments of {base.name} at one step, made by base.amend(at_step=..., ...); found steps "
+            f"{sorted(forks)}" + (f" and no amendments of it: {', '.join(strange)}" if strange else "")
+        )
+    fork = forks.pop()
+    end, last = fork + steps, min(step.config.until_step for step in (base, *amendments))
     if steps < BLOCKS or end > last:
         raise ValueError(f"a window has at least {BLOCKS} steps and ends by step {last}, found {fork} to {end}")
-    control = base.amend(at_step=fork, name=f"window/control-{fork}-to-{end}", **_until(base.config, end))
-    short = dataclasses.replace(amendment.config, **_until(amendment.config, end))
-    name = amendment.name.rsplit("/", 1)[-1]
-    amended = dataclasses.replace(amendment, name=f"window/{name}-{fork}-to-{end}", config=short)
-    same = (control.config.data, control.config.batch_size) == (short.data, short.batch_size)
-    same = same and control.config.model.sequence_length == short.model.sequence_length
-    config = WindowConfig(control=control / "", amended=amended / "", at_step=fork, same_batches=same)
-    return Step(f"window/{name}", compare_arms, config)
+    control = _arm(base.amend(at_step=fork, name="control"), end)
+    arms = {_short(amendment): _arm(amendment, end) for amendment in amendments}
+    same = tuple(name for name, arm in arms.items() if _batches(arm) == _batches(control))
+    config = WindowConfig(
+        control=control / "", amended={name: arm / "" for name, arm in arms.items()}, at_step=fork, same_batches=same
+    )
+    return Step(f"window/{fork}-to-{end}", compare_arms, config)
 
 
-def _until(config: TrainConfig, end: int) -> dict[str, Any]:
-    """A run that ends at `end` with an evaluation there."""
-    return {"until_step": end, "evaluation": dataclasses.replace(config.evaluation, every=end)}
+def _short(step: Step) -> str:
+    return step.name.rsplit("/", 1)[-1]
+
+
+def _arm(step: Step, end: int) -> Step:
+    name = f"window/{_short(step)}-{step.config.start_step}-to-{end}"
+    return dataclasses.replace(step, name=name, config=step.config.ending_at(end))
+
+
+def _batches(arm: Step) -> tuple[Any, ...]:
+    return arm.config.data, arm.config.batch_size, arm.config.model.sequence_length
 
 
 def compare_arms(config: WindowConfig, output: str) -> dict[str, Any]:
-    """Write `window.json` and `window.md`: what both arms measured over the window, and the verdict."""
-    arms = {name: _Arm.read(resolved(getattr(config, name)), config.at_step) for name in ("control", "amended")}
-    control, amended = arms["control"], arms["amended"]
-    if control.steps != amended.steps:
-        raise ValueError(f"the arms differ in length: {control.steps} and {amended.steps} steps from {config.at_step}")
-    rows = [
-        {"figure": name, "unit": unit, "control": control.figures[name], "amended": amended.figures[name]}
-        for name, unit in FIGURES.items()
-    ]
-    difference = _difference(control.losses, amended.losses) if config.same_batches else None
-    verdict = _verdict(difference, control, amended)
-    found = {
+    """Write `window.json` and `window.md`: what the arms measured behind the fork, and the verdicts.
+
+    Raises:
+        ValueError: arms of different length.
+    """
+    control = _Arm.read(resolved(config.control), config.at_step)
+    arms = {name: _Arm.read(resolved(location), config.at_step) for name, location in config.amended.items()}
+    for name, arm in arms.items():
+        if len(arm.losses) != len(control.losses):
+            raise ValueError(
+                f"the arms differ in length from step {config.at_step} on: {len(control.losses)} steps of the "
+                f"control, {len(arm.losses)} of {name}"
+            )
+    found: dict[str, Any] = {
         "at_step": config.at_step,
-        "steps": control.steps,
-        "same_batches": config.same_batches,
-        "loss_difference": difference,
-        "verdict": verdict,
-        "figures": rows,
+        "steps": len(control.losses),
+        "control": control.figures,
+        "amended": {
+            name: {
+                "same_batches": name in config.same_batches,
+                "loss_difference": _difference(control.losses, arm.losses) if name in config.same_batches else None,
+                "figures": arm.figures,
+            }
+            for name, arm in arms.items()
+        },
     }
-    with fsspec.open(f"{output}/window.json", "wt") as file:
-        json.dump(found, file, indent=1)  # pyright: ignore[reportArgumentType]
-    with fsspec.open(f"{output}/window.md", "wt") as file:
-        file.write(window_text(found))  # pyright: ignore[reportAttributeAccessIssue]
-    print(window_text(found), flush=True)
-    shown = {f"{row['figure']} ({arm})": row[arm] for row in rows for arm in arms if row["figure"] in HEADLINE}
-    return {"headline": shown, **{key: found[key] for key in ("steps", "same_batches", "loss_difference", "verdict")}}
+    for amended in found["amended"].values():
+        amended["verdict"] = _verdict(amended["loss_difference"], control.figures, amended["figures"])
+    text = window_text(found)
+    for name, written in (("window.json", json.dumps(found, indent=1)), ("window.md", text)):
+        with fsspec.open(f"{output}/{name}", "wt") as file:
+            file.write(written)  # pyright: ignore[reportAttributeAccessIssue]
+    print(text, flush=True)
+    differences = {
+        f"loss, {name}": its["loss_difference"]["mean"]
+        for name, its in found["amended"].items()
+        if its["loss_difference"]
+    }
+    return {"headline": differences, "steps": found["steps"], "amended": found["amended"]}
 
 
 FIGURES = {
@@ -113,8 +136,6 @@ FIGURES = {
     "throughput": "tokens per second, median",
 }
 
-HEADLINE = ("training loss", "validation loss", "drop fraction")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Arm:
@@ -123,20 +144,15 @@ class _Arm:
     losses: list[float]
     figures: dict[str, float | None]
 
-    @property
-    def steps(self) -> int:
-        return len(self.losses)
-
     @classmethod
     def read(cls, location: str, fork: int) -> "_Arm":
         history = History.read(f"{location}/history.json")
         with fsspec.open(f"{location}/throughput.json", "rt") as file:
             rate = json.load(file)["tokens_per_second"]  # pyright: ignore[reportArgumentType]
         losses = history.losses[fork:]
-        last: Evaluation | None = history.evals[-1] if history.evals else None
         figures = {
             "training loss": statistics.fmean(losses),
-            "validation loss": last.macro_loss if last else None,
+            "validation loss": history.evals[-1].macro_loss,
             "gradient norm": statistics.fmean(history.gradient_norms[fork:]),
             "drop fraction": history.drop_fraction(len(losses)),
             "router entropy": history.router_entropy[-1],
@@ -155,12 +171,10 @@ def _difference(control: list[float], amended: list[float]) -> dict[str, float]:
     return {"mean": mean, "low": mean - margin, "high": mean + margin}
 
 
-def _verdict(difference: dict[str, float] | None, control: _Arm, amended: _Arm) -> str:
+def _verdict(difference: dict[str, float] | None, control: dict[str, Any], amended: dict[str, Any]) -> str:
     if difference is None:
-        before, after = control.figures["validation loss"], amended.figures["validation loss"]
-        if before is None or after is None:
-            return "the batches differ and nothing was evaluated: no verdict"
-        return f"the batches differ; validation loss {after - before:+.4f} nats per token at the end"
+        change = amended["validation loss"] - control["validation loss"]
+        return f"other batches; validation loss {change:+.4f} nats per token at the end"
     interval = f"{difference['mean']:+.4f} nats per token, 95% interval {difference['low']:+.4f} to "
     interval += f"{difference['high']:+.4f}"
     if difference["low"] > 0:
@@ -172,16 +186,25 @@ def _verdict(difference: dict[str, float] | None, control: _Arm, amended: _Arm) 
 
 def window_text(found: dict[str, Any]) -> str:
     """The table as Markdown."""
-    batches = "the same batches" if found["same_batches"] else "different batches"
+    amended = found["amended"]
     lines = [
-        f"# Control window: {found['steps']} steps from step {found['at_step']}, {batches}",
+        f"# Control window: {found['steps']} steps from step {found['at_step']}",
         "",
-        "| figure | unit | control | amended | change |",
-        "|---|---|---|---|---|",
+        " | ".join(["| figure", "unit", "control", *amended]) + " |",
+        "|---|---|" + "---:|" * (1 + len(amended)),
     ]
-    for row in found["figures"]:
-        old, new = row["control"], row["amended"]
-        change = "" if old is None or new is None or not old else f"{new / old - 1:+.2%}"
-        shown = ["not measured" if value is None else f"{value:,.4g}" for value in (old, new)]
-        lines.append(f"| {row['figure']} | {row['unit']} | {shown[0]} | {shown[1]} | {change} |")
-    return "\n".join([*lines, "", f"Verdict: {found['verdict']}.", ""])
+    for name, unit in FIGURES.items():
+        control = found["control"][name]
+        cells = [_cell(its["figures"][name], control) for its in amended.values()]
+        lines.append(" | ".join([f"| {name}", unit, _cell(control, None), *cells]) + " |")
+    lines += ["", *(f"- {name}: {its['verdict']}" for name, its in amended.items()), ""]
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, control: float | None) -> str:
+    if value is None:
+        return "not measured"
+    if not control:
+        return f"{value:,.4g}"
+    ratio = value / control
+    return f"{value:,.4g} ({ratio - 1:+.1%})" if ratio < 10 else f"{value:,.4g} ({ratio:,.0f} times)"

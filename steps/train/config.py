@@ -275,9 +275,22 @@ class TrainConfig:
             mixture = fields.get("data", self.data)
             fields["data"] = dataclasses.replace(mixture, stages=(Stage(start_step=at_step, weights=data),))
         config = dataclasses.replace(self, **fields | changes)
-        part = (config.until_step - at_step) / (self.until_step - self.start_step)
-        scaled = {name: value * part for name, value in self.estimated.items() if name in ("days", "device_hours")}
-        return dataclasses.replace(config, estimated={**config.estimated, **scaled})
+        return dataclasses.replace(config, estimated=self._estimated(config.until_step - at_step))
+
+    def ending_at(self, step: int) -> "TrainConfig":
+        """The first part of this one, to `step`, which it ends with an evaluation."""
+        return dataclasses.replace(
+            self,
+            until_step=step,
+            evaluation=dataclasses.replace(self.evaluation, every=step),
+            estimated=self._estimated(step - self.start_step),
+        )
+
+    def _estimated(self, steps: int) -> dict[str, float | int]:
+        """What is estimated of as many steps, instead of all that this config trains."""
+        part = steps / (self.until_step - self.start_step)
+        scaled = {name: self.estimated[name] * part for name in ("days", "device_hours") if name in self.estimated}
+        return {**self.estimated, **scaled}
 
     def _with_context(self, sequence_length: int, qk_growth: float) -> dict[str, Any]:
         old, data = self.model.sequence_length, self.data
@@ -326,17 +339,12 @@ class TrainConfig:
     def numbers(self, until: int | None) -> dict[str, Any]:
         """Sizes and costs of what this step trains itself, up to the training step `until` or to its end."""
         steps = min(until or self.until_step, self.until_step) - self.start_step
-        whole = self.until_step - self.start_step
         tokens = steps * self.tokens_per_step
-        scaled = {
-            name: self.estimated[name] * steps / whole for name in ("days", "device_hours") if name in self.estimated
-        }
         return {
             "parameters_total": self.model.parameters_total,
             "parameters_active": self.model.parameters_active,
             "forward_flops_per_token": self.model.forward_flops_per_token,
             "tokens": tokens,
             "flops_total": self.model.training_flops(tokens),
-            **self.estimated,
-            **scaled,
+            **self._estimated(steps),
         }

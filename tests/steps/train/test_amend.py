@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -112,22 +113,24 @@ def test_a_longer_context_trains_on(pretrain, run, unbroken, tmp_path):
     assert history.losses[:8] == unbroken[1].losses[:8] and history.steps == 10
 
 
-def test_a_control_window_is_three_steps(pretrain):
+def test_a_control_window_is_a_step_for_each_arm_and_a_table(pretrain):
     base = dataclasses.replace(pretrain, config=dataclasses.replace(
         pretrain.config, schedule=dataclasses.replace(pretrain.config.schedule, horizon_steps=400), until_step=400
     ))  # fmt: skip
     model = dataclasses.replace(base.config.model, capacity_factor=1.1)
-    window = control_window(base, base.amend(at_step=4, name="less-room", model=model), steps=200)
-    control, amended = window.config.control.step, window.config.amended.step
+    roomy = base.amend(at_step=4, name="hero/less-room", model=model)
+    swapped = base.amend(at_step=4, name="swap", data={"letters": 1, "numbers": 1})
+    window = control_window(base, roomy, swapped, steps=200)
+    control, amended = window.config.control.step, window.config.amended["less-room"].step
     assert (control.name, amended.name) == ("window/control-4-to-204", "window/less-room-4-to-204")
-    assert window.config.same_batches and amended.amends is control.amends is base
+    assert window.config.same_batches == ("less-room",) and amended.amends is control.amends is base
     assert 204 in control.config.evaluation_steps()
-    swapped = base.amend(at_step=4, data={"letters": 1, "numbers": 1})
-    assert not control_window(base, swapped, steps=20).config.same_batches
     with pytest.raises(ValueError, match="a window has at least 10 steps and ends by step 400, found 4 to 404"):
         control_window(base, swapped, steps=400)
-    with pytest.raises(ValueError, match="does not amend pretrain"):
+    with pytest.raises(ValueError, match=r"at one step, .* found steps \[4\] and no amendments of it: swap"):
         control_window(pretrain, swapped, steps=20)
+    with pytest.raises(ValueError, match=r"at one step, .* found steps \[4, 8\]"):
+        control_window(base, swapped, base.amend(at_step=8), steps=20)
 
 
 @pytest.fixture
@@ -156,24 +159,40 @@ def arms(tmp_path):
     return write
 
 
+def window_of(arms, at_step=20, same_batches=("amended",)):
+    return WindowConfig(
+        control=arms["control"], amended={"amended": arms["amended"]}, at_step=at_step, same_batches=same_batches
+    )
+
+
 def test_the_window_compares_what_lies_behind_the_fork(arms, tmp_path):
-    result = compare_arms(WindowConfig(**arms(0.05), at_step=20, same_batches=True), str(tmp_path))
-    difference = result["loss_difference"]
+    amended = compare_arms(window_of(arms(0.05)), str(tmp_path))["amended"]["amended"]
+    difference = amended["loss_difference"]
     assert difference["mean"] == pytest.approx(0.05 + 0.01 * (-3) / 20, abs=1e-9)
     assert 0 < difference["low"] < difference["mean"] < difference["high"]
-    assert result["verdict"].startswith("the loss is higher: +0.04")
+    assert amended["verdict"].startswith("the loss is higher: +0.04")
     table = (tmp_path / "window.md").read_text()
-    assert "| drop fraction | of assignments | 0.01 | 0.02 | +100.00% |" in table
-    assert "| throughput | tokens per second, median | 100 | 90 | -10.00% |" in table
-    assert "20 steps from step 20, the same batches" in table
+    assert "| drop fraction | of assignments | 0.01 | 0.02 (+100.0%) |" in table
+    assert "| throughput | tokens per second, median | 100 | 90 (-10.0%) |" in table
+    assert "20 steps from step 20" in table and "- amended: the loss is higher" in table
 
 
 def test_a_difference_within_the_noise_is_none(arms, tmp_path):
-    result = compare_arms(WindowConfig(**arms(1e-4), at_step=20, same_batches=True), str(tmp_path))
-    assert result["verdict"].startswith("no difference seen in the loss")
+    amended = compare_arms(window_of(arms(1e-4)), str(tmp_path))["amended"]["amended"]
+    assert amended["verdict"].startswith("no difference seen in the loss")
 
 
 def test_other_batches_are_compared_by_validation(arms, tmp_path):
-    result = compare_arms(WindowConfig(**arms(-0.05), at_step=20, same_batches=False), str(tmp_path))
-    assert result["loss_difference"] is None
-    assert result["verdict"] == "the batches differ; validation loss -0.0500 nats per token at the end"
+    amended = compare_arms(window_of(arms(-0.05), same_batches=()), str(tmp_path))["amended"]["amended"]
+    assert amended["loss_difference"] is None
+    assert amended["verdict"] == "other batches; validation loss -0.0500 nats per token at the end"
+
+
+def test_arms_of_different_length_are_refused(arms, tmp_path):
+    artifacts = arms(0.1)
+    path = Path(artifacts["amended"]) / "history.json"
+    history = History.read(str(path))
+    history.losses.append(4.0)
+    path.write_text(history.to_json({}))
+    with pytest.raises(ValueError, match="20 steps of the control, 21 of amended"):
+        compare_arms(window_of(artifacts), str(tmp_path))
