@@ -52,7 +52,11 @@ class StepContext:
         milestones: all milestones wanted of this step; publish at least these.
         unpublished: those of them (and of `stop_at`) that no earlier attempt published: do not resume from beyond the
             first, and publish it again where an earlier attempt had just got there.
-        log_dir: folder beside the artifact, outside its digest: metrics, timings.
+        log_dir: folder beside the artifact, outside its digest: metrics, timings; empty where another process of the
+            same step writes them.
+        process, processes: which one of a step's processes this is, of how many; only process 0 reports, publishes and
+            writes what all would write alike.
+        coordinator: host:port where they meet; empty where there is one.
     """
 
     name: str = ""
@@ -63,6 +67,9 @@ class StepContext:
     milestones: tuple[int, ...] = ()
     unpublished: tuple[int, ...] = ()
     log_dir: str = ""
+    process: int = 0
+    processes: int = 1
+    coordinator: str = ""
     on_progress: Callable[[float, float, str, dict[str, Any]], None] = _no_progress
     on_publish: Callable[[int, str, dict[str, Any] | None], None] = _no_publish
     on_note: Callable[[dict[str, Any]], None] = _no_note
@@ -86,6 +93,18 @@ class StepContext:
         """From now on the step ends itself when it is asked to: it looks at `stopping`, has so many seconds to save
         what it did, and calls `stop`."""
         self.on_grace(seconds)
+
+    def told_to_others(self) -> "StepContext":
+        """The data in it, for another process of the same step: it reports to nobody."""
+        return StepContext(
+            name=self.name,
+            attempt=self.attempt,
+            output=self.output,
+            earlier_attempts=self.earlier_attempts,
+            stop_at=self.stop_at,
+            milestones=self.milestones,
+            unpublished=self.unpublished,
+        )
 
     @property
     def stopping(self) -> bool:

@@ -3,6 +3,7 @@
     crashed         the worker process died alone                     a few times
     out_of_memory   the machine had no memory left for it             once: a neighbour may have been the cause
     node_lost       the machine is gone, or was preempted             as often as it happens, within a budget of time
+    not_placed      its hosts did not come free together             as often as it happens
     storage         the object store answered 429 or 5xx, or not      as often as it happens, within a budget of time
     exception       the step's function raised                        as often as the step says (retries=...)
 
@@ -13,7 +14,7 @@ import dataclasses
 import time
 from typing import Any, Literal
 
-Failure = Literal["crashed", "out_of_memory", "node_lost", "storage", "exception"]
+Failure = Literal["crashed", "out_of_memory", "node_lost", "not_placed", "storage", "exception"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,12 @@ POLICIES: dict[Failure, Policy] = {
         budget_seconds=6 * 3600.0,
         longest_wait_seconds=60.0,
         words="the node that ran this step was lost",
+    ),
+    "not_placed": Policy(
+        times=None,
+        budget_seconds=None,
+        longest_wait_seconds=120.0,
+        words="the hosts of this step did not come free together; those it held are given back",
     ),
     "storage": Policy(
         times=None,

@@ -5,7 +5,8 @@ imports, and replaced when the environment has to change (JAX's device count is 
 Messages of a step arrive as a stream, so that the driver waits and never asks.
 
 On a cluster the actors are detached and have names, which the leases of their steps tell: a driver that was killed
-leaves its steps running, and the next one listens to them again.
+leaves its steps running, and the next one listens to them again. A step on several hosts has an actor on each, in
+hosts that are reserved together; drivers talk to the first, which leads the others.
 """
 
 import contextlib
@@ -19,8 +20,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from executor.driver.actor import actor_class
 from executor.driver.backend import Deliver
-from executor.driver.resources import Capacity, local_capacity
+from executor.driver.others import loss_of
+from executor.driver.placement import Placement, give_back
+from executor.driver.resources import Capacity, in_words, local_capacity
 from executor.errors import MarinadeError, UsageError
 from executor.recipe import Recipe
 from executor.retry import Failure
@@ -29,10 +33,13 @@ from executor.step import Resources
 from executor.storage.lease import Holder
 from executor.storage.processes import Process, this_process
 from executor.storage.stamps import new_id
-from executor.worker.task import Answer, Task
+from executor.worker.task import Answer, Noted, Task
 from executor.worker.worker import DRIVER_SECONDS
 
 _ANSWER_SECONDS = 3.0
+_PLACING_SECONDS = 0.5
+_SAY_SECONDS = 30.0
+"""A step that waits longer than this for its hosts says so."""
 _NAMESPACE = "marinade"
 _OBJECT_STORE_BYTES = 100 << 20
 
@@ -55,15 +62,32 @@ def _import_ray() -> Any:
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class _Slot:
-    """One worker and what it is doing; a foreign one belongs to another driver, started by it or left to it."""
+    """One worker and what it is doing; a foreign one belongs to another driver, started by it or left to it.
+
+    `name` is what the cluster knows it by; the first of several processes of one step (`is_gang`) lends its name to
+    their groups of hosts.
+    """
 
     actor: Any
     environment: dict[str, str]
     gpus: int
     cpus: int
+    name: str = ""
+    is_gang: bool = False
     foreign: bool = False
     busy: str = ""
     stream: Any = None
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class _Placing:
+    """A step that waits for its hosts."""
+
+    task: bytes
+    resources: Resources
+    placement: Placement
+    name: str
+    said: bool = False
 
 
 class RayBackend:
@@ -73,6 +97,7 @@ class RayBackend:
         self.recipe, self.address = recipe, address
         self.owned = not address
         self.slots: list[_Slot] = []
+        self.placing: dict[str, _Placing] = {}
         self._ray: Any = None
         self._actor_class: Any = None
         self._driver: Process = this_process()
@@ -105,18 +130,30 @@ class RayBackend:
                 )
             else:
                 self.owned = False
-        self._actor_class = _actor_class(ray)
+        self._actor_class = actor_class(ray)
 
     def _cluster_capacity(self) -> Capacity:
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         cpus = int(sum(node["Resources"].get("CPU", 0) for node in nodes))
         each = [int(node["Resources"].get("GPU", 0)) for node in nodes]
         words = f"the cluster at {self.address}: {len(nodes)} hosts, {cpus} cores, {sum(each)} GPUs"
-        return Capacity(cpus=cpus, gpus=sum(each), hosts=len(nodes), gpus_per_host=max(each, default=0), words=words)
+        return Capacity(
+            cpus=cpus,
+            gpus=sum(each),
+            hosts=len(nodes),
+            cpus_per_host=int(max((node["Resources"].get("CPU", 0) for node in nodes), default=0)),
+            gpus_per_host=max(each, default=0),
+            words=words,
+        )
 
     def start(self, name: str, task: Task, resources: Resources) -> None:
         self._connect()
         payload = self._ray.cloudpickle.dumps(task)
+        if resources.hosts * resources.groups > 1:
+            gang = f"marinade-{new_id()}"
+            placement = Placement(self._ray, resources, min(resources.cpus, self.capacity.cpus_per_host), name=gang)
+            self.placing[name] = _Placing(task=payload, resources=resources, placement=placement, name=gang)
+            return
         slot = self._slot(dict(resources.environment), resources.gpus, min(resources.cpus, self.capacity.cpus))
         slot.busy = name
         slot.stream = slot.actor.run.remote(payload)
@@ -129,26 +166,62 @@ class RayBackend:
                 return slot
         if idle and (not self.owned or len(self.slots) >= self.capacity.cpus):
             self._end(idle[0])
+        name = f"marinade-{new_id()}" if self.address else ""
+        actor = self._actor(environment, gpus, cpus, name)
+        slot = _Slot(actor=actor, environment=environment, gpus=gpus, cpus=cpus, name=name)
+        self.slots.append(slot)
+        return slot
+
+    def _actor(self, environment: dict[str, str], gpus: int, cpus: int, name: str, **place: Any) -> Any:
+        """A new worker; with a name it outlives this driver."""
         variables = {**environment, "PYTHONPATH": _python_path()}
         options = {
             # On a Ray of our own the scheduler counts cores, so that one worker serves steps of any number of them.
             "num_cpus": 0 if self.owned else cpus,
             "num_gpus": gpus,
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(self.capacity.cpus), **variables}},
+            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(self.capacity.cpus_per_host), **variables}},
             "max_restarts": 0,
+            **place,
         }
-        name = ""
-        if self.address:
-            name = f"marinade-{new_id()}"
+        if name:
             options |= {"name": name, "lifetime": "detached", "namespace": _NAMESPACE}
         modules = {self.recipe.module: self.recipe.file} if self.recipe.is_loose else {}
         arguments = pickle.dumps((modules, self._driver, name, self.owned))
         actor = self._actor_class.options(**options).remote(_import_path(), arguments)
         if name:
             actor.here.remote(self._id)
-        slot = _Slot(actor=actor, environment=environment, gpus=gpus, cpus=cpus)
+        return actor
+
+    def _place(self, deliver: Deliver) -> None:
+        """Start the steps whose hosts are there; say so when one waits for long."""
+        for name, placing in list(self.placing.items()):
+            state = placing.placement.state()
+            if state == "placed":
+                del self.placing[name]
+                self._assemble(name, placing)
+            elif state == "in part":
+                del self.placing[name]
+                give_back(self._ray, placing.name)
+                deliver(name, "not_placed")
+            elif not placing.said and time.monotonic() - placing.placement.since > _SAY_SECONDS:
+                placing.said = True
+                why = "are busy" if state == "busy" else "are not there now"
+                wanted = in_words(placing.resources)
+                deliver(name, Noted(event={"message": f"waiting for {wanted}: they {why}; it starts when they come"}))
+
+    def _assemble(self, name: str, placing: _Placing) -> None:
+        """A worker on each host; the first one leads."""
+        needed = placing.resources
+        environment, cpus = dict(needed.environment), min(needed.cpus, self.capacity.cpus_per_host)
+        names = [placing.name, *(f"{placing.name}-p{n}" for n in range(1, needed.hosts * needed.groups))]
+        first, *others = [
+            self._actor(environment, needed.gpus, cpus, known, scheduling_strategy=placing.placement.of(process))
+            for process, known in enumerate(names)
+        ]
+        slot = _Slot(actor=first, environment=environment, gpus=needed.gpus, cpus=cpus, name=placing.name, is_gang=True)
+        slot.busy = name
+        slot.stream = first.run.remote(placing.task, others, placing.name)
         self.slots.append(slot)
-        return slot
 
     def attach(self, name: str, holder: Holder) -> bool:
         if not holder.worker or not self.address:
@@ -156,10 +229,13 @@ class RayBackend:
         try:
             actor = self._ray.get_actor(holder.worker, namespace=_NAMESPACE)
         except ValueError:  # another cluster's, or its process is gone
+            give_back(self._ray, holder.worker)
             return False
         actor.here.remote(self._id)
         stream = actor.follow.remote()
-        self.slots.append(_Slot(actor=actor, environment={}, gpus=0, cpus=0, foreign=True, busy=name, stream=stream))
+        slot = _Slot(actor=actor, environment={}, gpus=0, cpus=0, name=holder.worker, foreign=True)
+        slot.busy, slot.stream = name, stream
+        self.slots.append(slot)
         return True
 
     def _call_on(self) -> None:
@@ -169,6 +245,9 @@ class RayBackend:
                 slot.actor.here.remote(self._id)
 
     def wait(self, timeout_seconds: float | None, deliver: Deliver) -> None:
+        if self.placing:
+            self._place(deliver)
+            timeout_seconds = min(_PLACING_SECONDS, timeout_seconds or _PLACING_SECONDS)
         streams = {slot.stream: slot for slot in self.slots if slot.busy}
         if not streams:
             time.sleep(timeout_seconds or 0.0)
@@ -182,12 +261,14 @@ class RayBackend:
         name = slot.busy
         try:
             messages = self._ray.get(next(slot.stream))
-        except exceptions.OutOfMemoryError:
-            self._lose(slot, "out_of_memory", deliver)
-        except (exceptions.NodeDiedError, exceptions.ActorUnavailableError):
-            self._lose(slot, "node_lost", deliver)
-        except (exceptions.RayActorError, exceptions.WorkerCrashedError, StopIteration) as error:
-            self._lose(slot, _loss(error), deliver)
+        except (
+            exceptions.OutOfMemoryError,
+            exceptions.NodeDiedError,
+            exceptions.RayActorError,
+            exceptions.WorkerCrashedError,
+            StopIteration,
+        ) as error:
+            self._lose(slot, loss_of(self._ray, error), deliver)
         except exceptions.RayError as error:
             self._end(slot)
             deliver(name, Answer(status="failed", error=redact(f"step {name}: {error}")))
@@ -197,12 +278,16 @@ class RayBackend:
                 if slot.foreign:
                     self.slots.remove(slot)
                     slot.actor.leave.remote(self._id)
+                elif slot.is_gang:
+                    self._end(slot)
             for message in messages:
                 deliver(name, message)
 
     def _lose(self, slot: _Slot, failure: Failure, deliver: Deliver) -> None:
         name = slot.busy
         self._end(slot)
+        if slot.foreign:
+            give_back(self._ray, slot.name)
         deliver(name, failure)
 
     def _end(self, slot: _Slot) -> None:
@@ -210,9 +295,12 @@ class RayBackend:
         if not slot.foreign:
             with contextlib.suppress(Exception):  # it may be dead already, which is what is wanted
                 self._ray.kill(slot.actor, no_restart=True)
+        if slot.is_gang and not slot.foreign:
+            give_back(self._ray, slot.name)
 
     def stop(self, deliver: Deliver) -> None:
         """Ask every step to stop; at the second Ctrl-C leave it no time, at the third end the workers."""
+        self._stop_placing(deliver)
         with contextlib.suppress(KeyboardInterrupt):
             try:
                 self._stop_all(deliver, patient=True)
@@ -220,6 +308,12 @@ class RayBackend:
                 self._stop_all(deliver, patient=False)
         for slot in list(self.slots):
             self._end(slot)
+
+    def _stop_placing(self, deliver: Deliver) -> None:
+        for name, placing in list(self.placing.items()):
+            del self.placing[name]
+            give_back(self._ray, placing.name)
+            deliver(name, Answer(status="interrupted", error="interrupted while it waited for its hosts"))
 
     def _stop_all(self, deliver: Deliver, *, patient: bool) -> None:
         """A worker answers when its step has ended or is abandoned; then its last message is soon here."""
@@ -246,6 +340,7 @@ class RayBackend:
         self._closed.set()
         if self._ray is None:
             return
+        self._stop_placing(lambda name, message: None)
         for slot in list(self.slots):
             self._end(slot)
         if self.owned or self.address:
@@ -265,48 +360,6 @@ def _init_cluster(ray: Any, address: str, quiet: dict[str, Any]) -> None:
         ray.init(address=address, namespace=_NAMESPACE, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise MarinadeError(f"--address {address}: no Ray cluster answers there: {error}") from error
-
-
-def _actor_class(ray: Any) -> Any:
-    """The Worker as an actor: its messages stream, and the other calls are heard while a step runs."""
-
-    class StepWorker:
-        def __init__(self, path: list[str], arguments: bytes) -> None:
-            # Ray puts the folder that the driver was started in first. What lies there must not be taken for the
-            # driver's modules: neither this class nor its arguments name any of them before the path is right.
-            sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
-            from executor.worker.worker import Worker
-
-            place = ray.get_runtime_context()
-            where = {"ray_job": place.get_job_id(), "ray_node": place.get_node_id()}
-            self.worker = Worker(*pickle.loads(arguments), where=where)
-
-        @ray.method(num_returns="streaming")
-        def run(self, payload: bytes) -> Any:
-            yield from self.worker.run(payload)
-
-        @ray.method(num_returns="streaming", concurrency_group="listeners")
-        def follow(self) -> Any:
-            yield from self.worker.follow()
-
-        @ray.method(concurrency_group="control")
-        def here(self, driver: str) -> None:
-            self.worker.here(driver)
-
-        @ray.method(concurrency_group="control")
-        def leave(self, driver: str) -> None:
-            self.worker.leave(driver)
-
-        @ray.method(concurrency_group="control")
-        def stop(self, driver: str, patient: bool) -> str:
-            return self.worker.stop(driver, patient=patient)
-
-    return ray.remote(concurrency_groups={"control": 3, "listeners": 8})(StepWorker)
-
-
-def _loss(error: Exception) -> Failure:
-    """Ray's words for a worker's end, which mention memory whatever happened, count only where they name the node."""
-    return "node_lost" if "actor's node" in str(error) or "preempted" in str(error) else "crashed"
 
 
 def _import_path() -> list[str]:

@@ -10,7 +10,7 @@ from executor.driver.resources import Capacity
 from executor.step import Resources
 
 _Need = tuple[int, int]
-"""Cores and GPUs."""
+"""Cores and GPUs, of all hosts."""
 
 
 class Ready:
@@ -51,4 +51,5 @@ class Ready:
 
 
 def _need(resources: Resources) -> _Need:
-    return max(resources.cpus, 0), resources.gpus
+    processes = resources.hosts * resources.groups
+    return max(resources.cpus, 0) * processes, resources.gpus * processes

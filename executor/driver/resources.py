@@ -12,11 +12,12 @@ from executor.step import Resources, Step
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """Cores and GPUs to run on; `hosts` machines of `gpus_per_host` each; in words for errors."""
+    """Cores and GPUs to run on, of `hosts` machines that have up to so many each; in words for errors."""
 
     cpus: int
     gpus: int
     hosts: int
+    cpus_per_host: int
     gpus_per_host: int
     words: str
 
@@ -33,7 +34,7 @@ def local_capacity() -> Capacity:
     if visible is not None:
         gpus = min(gpus, len([part for part in visible.split(",") if part.strip()]))
     words = f"this machine: {_count(cpus, 'core')}, {_count(gpus, 'GPU') if gpus else 'no GPU'}"
-    return Capacity(cpus=cpus, gpus=gpus, hosts=1, gpus_per_host=gpus, words=words)
+    return Capacity(cpus=cpus, gpus=gpus, hosts=1, cpus_per_host=cpus, gpus_per_host=gpus, words=words)
 
 
 def check(steps: Iterable[Step], there: Capacity) -> None:
@@ -63,6 +64,8 @@ def in_words(needed: Resources) -> str:
         return f"{gpus}{kind}"
     groups = f"{needed.groups} groups of {_count(needed.hosts, 'host')}" if needed.groups > 1 else _count(hosts, "host")
     together = f" sharing {needed.colocate}" if needed.colocate else ""
+    if not needed.gpus:
+        return f"{groups}{together}"
     return f"{groups}{together}, each with {gpus}{kind}, {hosts * needed.gpus} GPUs in all"
 
 

@@ -112,11 +112,6 @@ def run_experiment(
     try:
         if options.address:
             check(todo, backend.capacity)
-        for step in todo:
-            if step.resources.hosts * step.resources.groups > 1:
-                raise MarinadeError(
-                    f"step {step.name} needs several hosts at once, which this version cannot start yet"
-                )
         if todo:
             store.check()
         try:

@@ -20,7 +20,6 @@ from executor.errors import LeaseLost, MarinadeError, StepHalted
 from executor.external import is_raw, look, verify
 from executor.failpoints import reached
 from executor.history.provenance import devices
-from executor.keys.changes import code_drift
 from executor.keys.code import forget, reach
 from executor.retry import Failure, classify
 from executor.secrets import redact, redact_json, reveal, reveal_environment
@@ -35,8 +34,10 @@ from executor.worker.attempt_log import AttemptLog
 from executor.worker.capture import captured, tail
 from executor.worker.control import Control, Interrupted
 from executor.worker.failure import in_words, trace_of
+from executor.worker.gang import Gang
 from executor.worker.manifest import check_parts, digest_of, manifest
 from executor.worker.milestones import publish, unpublished
+from executor.worker.planned_code import check_code
 from executor.worker.task import Answer, Message, Noted, Progress, Published, Started, Task
 
 _PROGRESS_SECONDS = 0.5
@@ -52,10 +53,12 @@ def run_task(
     descriptors: bool,
     worker: str = "",
     where: Mapping[str, str] | None = None,
+    gang: Gang | None = None,
 ) -> Answer:
     """Run a step, or find that somebody else did meanwhile. Exceptions of the step end up in the answer.
 
-    `worker` is the name under which a cluster knows this process, `where` what the record is to say of its place there.
+    `worker` is the name under which a cluster knows this process, `where` what the record is to say of its place there;
+    `gang` are the other processes of a step that runs on several hosts.
     """
     reveal_environment()
     for name in task.secrets:
@@ -76,7 +79,7 @@ def run_task(
         found = _found(store, task, attempts)
         if found is not None:
             return found
-        return _Attempt(task, store, lease, attempt, emit, control, where or {}).run(attempts, descriptors)
+        return _Attempt(task, store, lease, attempt, emit, control, where or {}, gang).run(attempts, descriptors)
     except Exception as error:
         return _failed(task, error)
     finally:
@@ -123,9 +126,10 @@ class _Attempt:
         emit: Emit,
         control: Control,
         where: Mapping[str, str],
+        gang: Gang | None,
     ) -> None:
         self.task, self.store, self.lease, self.attempt = task, store, lease, attempt
-        self.emit, self.control = emit, control
+        self.emit, self.control, self.gang = emit, control, gang
         self.output = store.location(task.address, attempt)
         self.published: set[int] = set()
         self.started = time.monotonic()
@@ -157,7 +161,7 @@ class _Attempt:
             self.control.begin(self._abandon)
             self.lease.on_lost = self.control.lose
             earlier = self._begin(attempts)
-            self._check_code()
+            check_code(self.task)
             for step, raw in self.task.raw:
                 verify(step, raw.location)
             result = self._call(earlier, descriptors)
@@ -165,7 +169,8 @@ class _Attempt:
             reached("function-returned")
             record = self._finish(result)
         except (Interrupted, KeyboardInterrupt) as stop:
-            record = dataclasses.replace(self.record, status="interrupted", error=self.lease.lost or "interrupted")
+            why = self.lease.lost or self.control.reason
+            record = dataclasses.replace(self.record, status="interrupted", error=why)
             if isinstance(stop, KeyboardInterrupt):
                 self.control.end()
                 self.control.stop()
@@ -220,24 +225,7 @@ class _Attempt:
 
     def _call(self, earlier: tuple[str, ...], descriptors: bool) -> Any:
         task = self.task
-        context.enter(
-            context.StepContext(
-                name=task.name,
-                attempt=self.attempt,
-                output=self.output,
-                earlier_attempts=earlier,
-                stop_at=task.stop_at,
-                milestones=task.milestones,
-                unpublished=unpublished(self.store, task),
-                log_dir=self.store.log_dir(task.address, self.attempt),
-                on_progress=self._progress,
-                on_publish=self._publish,
-                on_note=self._note,
-                on_grace=self.control.save_on_stop,
-                is_stopping=self.control.stopped,
-                on_stop=self.control.end_now,
-            )
-        )
+        context.enter(self._context(earlier))
         if isinstance(self.store.files, LocalFiles):
             os.makedirs(self.output, exist_ok=True)
         self.log = AttemptLog(self.store, task.address, self.attempt)
@@ -245,7 +233,11 @@ class _Attempt:
             try:
                 self.in_function = True
                 reached("function-entered")
+                if self.gang is not None:
+                    context.enter(self.gang.assembled(context.current()))
                 result = task.function(task.config, self.output)
+                if self.gang is not None:
+                    self.gang.join()
                 self.in_function = False
                 return result
             except BaseException as raised:
@@ -254,14 +246,24 @@ class _Attempt:
                     print(trace_of(raised), file=sys.stderr, flush=True)
                 raise
 
-    def _check_code(self) -> None:
-        drift = code_drift(self.task.code, reach(self.task.things).fingerprints)
-        if drift:
-            raise MarinadeError(
-                f"step {self.task.name}: its code here is not the code that was planned ({', '.join(drift[:5])}"
-                f"{', ...' if len(drift) > 5 else ''}): it was edited meanwhile, or this worker has other files; "
-                "run again"
-            )
+    def _context(self, earlier: tuple[str, ...]) -> context.StepContext:
+        task = self.task
+        return context.StepContext(
+            name=task.name,
+            attempt=self.attempt,
+            output=self.output,
+            earlier_attempts=earlier,
+            stop_at=task.stop_at,
+            milestones=task.milestones,
+            unpublished=unpublished(self.store, task),
+            log_dir=self.store.log_dir(task.address, self.attempt),
+            on_progress=self._progress,
+            on_publish=self._publish,
+            on_note=self._note,
+            on_grace=self.control.save_on_stop,
+            is_stopping=self.control.stopped,
+            on_stop=self.control.end_now,
+        )
 
     def _progress(self, done: float, total: float, unit: str, metrics: dict[str, Any]) -> None:
         self.control.check()
@@ -381,7 +383,7 @@ class _Attempt:
 
     def _abandon(self) -> None:
         """Called from another thread when the step does not let itself be interrupted."""
-        record = dataclasses.replace(self.record, status="interrupted", error="interrupted", ended=now())
+        record = dataclasses.replace(self.record, status="interrupted", error=self.control.reason, ended=now())
         self.store.write_attempt(record)
         self.lease.release()
 

@@ -13,14 +13,14 @@ _COPY_SECONDS = 20.0
 class AttemptLog:
     """Opened before the step's function is called; `text` may be asked for at any time."""
 
-    def __init__(self, store: Store, address: str, attempt: str) -> None:
+    def __init__(self, store: Store, address: str, attempt: str, *, file: str = "log.txt") -> None:
         folder = store.log_dir(address, attempt)
-        self.location = f"{folder}/log.txt"
-        self._store, self._path = store, f"{address}/.step/attempts/{attempt}/log.txt"
+        self.location = f"{folder}/{file}"
+        self._store, self._path = store, f"{address}/.step/attempts/{attempt}/{file}"
         self._is_remote = not isinstance(store.files, LocalFiles)
         if self._is_remote:
             folder = tempfile.mkdtemp(prefix="marinade-log-")
-        self.log = Log(f"{folder}/log.txt")
+        self.log = Log(f"{folder}/{file}")
         self._copied = 0
         self._lock = threading.Lock()
         self._done = threading.Event()

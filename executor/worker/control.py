@@ -22,7 +22,7 @@ class Interrupted(BaseException):
 
 
 class Control:
-    """The switch of one attempt."""
+    """The switch of one attempt; `reason` is what its record says of a stop."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
@@ -32,6 +32,7 @@ class Control:
         self._thread: int | None = None
         self._abandon: Callable[[], None] = lambda: None
         self.grace_seconds = 0.0
+        self.reason = "interrupted"
 
     def stopped(self) -> bool:
         return self._stop.is_set()
@@ -75,6 +76,10 @@ class Control:
         """The attempt is over and recorded."""
         self._ended.set()
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether the attempt ends by itself in so many seconds."""
+        return self._ended.wait(seconds)
+
     def stop_in_time(self, *, patient: bool) -> bool:
         """Stop; True when the attempt ended by itself in time, else it is abandoned.
 
@@ -83,7 +88,7 @@ class Control:
         self.stop()
         if not patient:
             self._raise()
-        if self._ended.wait(max(STOP_SECONDS, self.grace_seconds) if patient else AT_ONCE_SECONDS):
+        if self.ends_within(max(STOP_SECONDS, self.grace_seconds) if patient else AT_ONCE_SECONDS):
             return True
         self._abandon()
         return False

@@ -14,15 +14,17 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
+from executor.context import StepContext
 from executor.recipe import load_module
 from executor.secrets import redact
 from executor.storage.processes import Process, children, is_alive, machine, start_time
 from executor.worker.attempt import run_task
 from executor.worker.capture import log_to_stderr
 from executor.worker.control import Control
+from executor.worker.gang import Ended, Gang, Others, run_member
 from executor.worker.messages import Messages
 from executor.worker.task import Answer, Message, Task
 
@@ -52,6 +54,7 @@ class Worker:
         self._control: Control | None = None
         self._messages: Messages | None = None
         self._heard: dict[str, float] = {"": time.monotonic()}
+        self._end: Callable[[], None] = lambda: None
         log_to_stderr()
         if name:
             watch, arguments = self._end_when_forgotten, ()
@@ -60,22 +63,39 @@ class Worker:
             watch, arguments = _end_with, (driver, beside)
         threading.Thread(target=watch, args=arguments, daemon=True, name="driver watch").start()
 
-    def run(self, payload: bytes) -> Iterator[tuple[Message, ...]]:
-        """Run one step; its messages, an answer last."""
+    def run(
+        self, payload: bytes, others: Others | None = None, end: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Message, ...]]:
+        """Run one step; its messages, an answer last.
+
+        `others` are the processes that run it with this one; `end` gives back their hosts, should it fall to this one.
+        """
         messages = self._messages = Messages()
         control = self._control = Control()
+        gang = Gang(others, control, messages.put) if others is not None else None
+        self._end = end
 
         def work() -> None:
             try:
                 task: Task = pickle.loads(payload)
-                answer = run_task(task, messages.put, control, descriptors=True, worker=self._name, where=self._where)
+                answer = run_task(
+                    task, messages.put, control, descriptors=True, worker=self._name, where=self._where, gang=gang
+                )
             except BaseException as error:  # whatever it is, the driver has to hear of it
                 answer = Answer(status="failed", error=redact(repr(error)), traceback=redact(traceback.format_exc()))
             control.finished()
-            messages.put(answer)
+            messages.put(gang.verdict(answer) if gang else answer)
 
         threading.Thread(target=work, daemon=True, name="step").start()
         yield from messages.listen()
+
+    def join(self, payload: bytes, told: StepContext) -> Ended:
+        """Run a step as one of its other processes, until it ends."""
+        ended: list[Ended] = []
+        thread = threading.Thread(target=lambda: ended.append(run_member(pickle.loads(payload), told)), daemon=True)
+        thread.start()
+        thread.join()
+        return ended[0]
 
     def follow(self) -> Iterator[tuple[Message, ...]]:
         """The messages of the step that another driver started; nothing where there is none."""
@@ -109,6 +129,7 @@ class Worker:
             runs = self._messages is not None and not self._messages.ended
             if not runs and not any(self._is_there(driver) for driver in list(self._heard)):
                 _end_children()
+                self._end()
                 os._exit(0)
 
 

@@ -24,10 +24,14 @@ HISTORY = "history.json"
 class RunCheckpoints:
     """Saves the checkpoints of one attempt.
 
-    A permanent checkpoint is reported to `published(step, part)` once it is complete.
+    A permanent checkpoint is reported to `published(step, part)` once it is complete. Of several processes each saves
+    its arrays, and the one that `leads` what is not an array.
     """
 
-    def __init__(self, output: str, rolling_seconds: float, published: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, output: str, rolling_seconds: float, published: Callable[[int, str], None], *, leads: bool = True
+    ) -> None:
+        self._leads = leads
         self._output = output
         self._rolling_seconds = rolling_seconds
         self._published = published
@@ -73,15 +77,19 @@ class RunCheckpoints:
         return max(self._permanent, default=0)
 
     def go_back(self, attempts: tuple[str, ...], at_most: int) -> str | None:
-        """The newest checkpoint of at most this step, of this attempt or earlier ones; rolling ones beyond it go."""
+        """The newest checkpoint of at most this step, of this attempt or earlier ones, to train again from there."""
         self.wait()
         self._saved = {step for step in self._saved if step <= at_most} | self._permanent
-        found = newest_checkpoint((self._output, *attempts), at_most)
+        return newest_checkpoint((self._output, *attempts), at_most)
+
+    def remove_beyond(self, step: int) -> None:
+        """Remove the rolling checkpoints beyond a step."""
+        if not self._leads:
+            return
         filesystem, path = fsspec.core.url_to_fs(f"{self._output}/{ROLLING}")
         for folder in filesystem.ls(path, detail=False) if filesystem.exists(path) else []:
-            if checkpoint_step(folder) > at_most:
+            if checkpoint_step(folder) > step:
                 filesystem.rm(folder, recursive=True)
-        return found
 
     def wait(self) -> None:
         """Until the saves under way are complete."""
@@ -91,10 +99,12 @@ class RunCheckpoints:
         """Wait for saves under way, then remove the rolling checkpoints; the permanent ones supersede them."""
         self.wait()
         filesystem, path = fsspec.core.url_to_fs(f"{self._output}/{ROLLING}")
-        if filesystem.exists(path):
+        if self._leads and filesystem.exists(path):
             filesystem.rm(path, recursive=True)
 
     def _write_history(self, part: str, text: str) -> None:
+        if not self._leads:
+            return
         filesystem, path = fsspec.core.url_to_fs(f"{self._output}/{part}/{HISTORY}")
         filesystem.makedirs(os.path.dirname(path), exist_ok=True)
         filesystem.pipe_file(path, text.encode())

@@ -17,6 +17,7 @@ from steps.model.loss import Batch, token_losses
 from steps.model.transformer import BATCH_AXES, Params, RouterState, forward
 from steps.train.data import ValidationSet
 from steps.train.history import Evaluation
+from steps.train.processes import fetched
 
 
 @cache
@@ -46,8 +47,8 @@ def sequence_nats(
     for batch in batches:
         # Fetched before the next is dispatched: on virtual CPU devices, programs in flight together wait for each
         # other's collectives until XLA gives up and ends the process.
-        nats = np.asarray(evaluate(params, router, jax.device_put(batch, spread)), np.float64)
-        sums.append(nats.sum(axis=1))
+        nats = fetched(evaluate(params, router, jax.device_put(batch, spread)))
+        sums.append(nats.astype(np.float64).sum(axis=1))
     return np.concatenate(sums)
 
 

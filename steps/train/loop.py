@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 import fsspec
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -26,6 +25,7 @@ from steps.train.guards import Band, GuardEvent, Watched, inspect, mark_of
 from steps.train.history import Evaluation, History
 from steps.train.metrics import MetricsLog, evaluation_row, guard_row, training_row
 from steps.train.optimizer import build_optimizer
+from steps.train.processes import agreed, connect, fetched, together
 from steps.train.result import facts_of, result_of
 from steps.train.state import TrainState, init_state, make_mesh, state_shapes, with_weights
 from steps.train.watchdog import Watchdog
@@ -41,11 +41,14 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
     """
     for library in ("levanter", "jax"):  # their progress is ours to report
         logging.getLogger(library).setLevel(logging.WARNING)
+    connect(current())
     training = _Run(config, output)
     try:
         training.train()
     finally:
         training.close()
+    if current().process > 0:
+        return None
     for name, text in (("history.json", training.history_text()), ("throughput.json", training.throughput_text())):
         with fsspec.open(f"{output}/{name}", "wt") as file:
             file.write(text)  # pyright: ignore[reportAttributeAccessIssue]
@@ -71,7 +74,9 @@ class _Run:
         self.data = TrainingData.open(config, self.history.stages)
         self.history.stages = list(self.data.stages)
         self.forecast = _read_forecast(config)
-        self.checkpoints = RunCheckpoints(output, config.checkpoint.rolling_seconds, self.context.publish)
+        self.checkpoints = RunCheckpoints(
+            output, config.checkpoint.rolling_seconds, self.context.publish, leads=self.context.process == 0
+        )
         self.metrics = MetricsLog(
             self.context.log_dir, config.trackers, name=self.context.name or "train", config=config, first=self.first
         )
@@ -99,10 +104,10 @@ class _Run:
         if self.first > config.start_step and (self.first == self.goal or self.first in context.unpublished):
             self.checkpoints.save_permanent(self.state, self.first, self.history_text())
         while self.history.steps < self.goal:
-            self._step()
+            stopping = self._step()
             done = self.history.steps - config.start_step
             context.progress(done, config.until_step - config.start_step, loss=self.history.losses[-1])
-            if context.stopping:
+            if stopping:
                 self._save_now()
                 print(f"asked to stop: step {self.history.steps} is saved", flush=True)
                 context.stop()
@@ -110,8 +115,8 @@ class _Run:
             context.save_on_stop(config.checkpoint.stop_seconds)
         self.checkpoints.finish()
 
-    def _step(self) -> None:
-        """One optimizer step and all that follows from it."""
+    def _step(self) -> bool:
+        """One optimizer step and all that follows from it; whether the run was asked to stop."""
         config, history, began = self.config, self.history, time.monotonic()
         step = history.steps + 1
         batch = next(self.batches)
@@ -120,12 +125,14 @@ class _Run:
             row = {}
         else:
             self.state, measured = self.advance(self.state, batch, learning_rates(config, step))
-            measured = jax.device_get(measured)
+            measured = fetched(measured)
             _append(history, measured)
             row = training_row(config, history, measured, time.monotonic() - began)
         if step in self.marks:
             row |= self._evaluate(self.marks[step])
-        self.watchdog.beat(time.monotonic() - began)
+        is_due, seconds = self.checkpoints.is_due, time.monotonic() - began
+        stopping, is_due, seconds = agreed(self.context, self.context.stopping, is_due, seconds)
+        self.watchdog.beat(seconds)
         events = inspect(self.guards, self._watched())
         row |= guard_row(events)
         if row and (step % config.trackers.every == 0 or step in self.marks or step == self.goal or events):
@@ -135,7 +142,8 @@ class _Run:
         if events and events[0].action != "note":
             self._act(events[0])
         if history is self.history:  # else it went back
-            self._save_if_due(step)
+            self._save_if_due(step, is_due=bool(is_due))
+        return bool(stopping)
 
     def _act(self, event: GuardEvent) -> None:
         if event.action == "rollback":
@@ -167,6 +175,8 @@ class _Run:
             )
             raise FloatingPointError(f"guard {event.guard}: {event.message}; {why}. See {self.output}")
         found = self.checkpoints.go_back(self.context.earlier_attempts, skipped[0] - 1)
+        together(self.context, f"found {event.guard} {event.step}")
+        self.checkpoints.remove_beyond(skipped[0] - 1)
         rollbacks, stages = self.history.rollbacks, self.history.stages
         self.state, self.history = _start_from(found, self.config, self.mesh)
         rollback = {"guard": event.guard, "step": event.step, "skipped": skipped}
@@ -209,12 +219,12 @@ class _Run:
             seconds=tuple(self.watchdog.seconds),
         )
 
-    def _save_if_due(self, step: int) -> None:
+    def _save_if_due(self, step: int, *, is_due: bool) -> None:
         every = self.config.checkpoint.permanent_every
         if step == self.goal or step in self.context.milestones or (every > 0 and step % every == 0):
             self.checkpoints.save_permanent(self.state, step, self.history_text())
             self.metrics.flush()
-        elif self.checkpoints.is_due:
+        elif is_due:
             self.checkpoints.save_rolling(self.state, step, self.history_text())
             self.metrics.flush()  # else a run that is killed and goes on from here has a gap in its rows
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import fsspec
+import jax
 import numpy as np
 
 from steps.train.config import TrackerConfig, TrainConfig
@@ -33,7 +34,7 @@ class MetricsLog:
         self._wandb = None
         if log_dir:
             self._describe({**config.charts(), "begins": first * config.tokens_per_step})
-        if trackers.wandb_project:
+        if trackers.wandb_project and jax.process_index() == 0:
             self._wandb = _start_wandb(log_dir, trackers, name, config)
 
     def _describe(self, description: dict[str, Any]) -> None:

@@ -171,7 +171,7 @@ def test_the_first_step_that_fits_is_next():
     small, large, gpu = Resources(cpus=1), Resources(cpus=2), Resources(gpus=1)
     for name, need in (("d", small), ("a", large), ("c", small), ("b", gpu)):
         ready.add(name, need)
-    two = Capacity(cpus=2, gpus=0, hosts=1, gpus_per_host=0, words="")
+    two = Capacity(cpus=2, gpus=0, hosts=1, cpus_per_host=2, gpus_per_host=0, words="")
     assert ready.next([small], two, None) == "c", "a needs two cores, b a GPU"
     assert ready.next([], two, 0) is None
     assert ready.next([], two, None) == "a", "alone, a step always fits"
