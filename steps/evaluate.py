@@ -49,8 +49,10 @@ def evaluate_checkpoints(config: EvaluateConfig, output: str) -> dict[str, Any]:
     from steps.train.checkpoint import restore_weights
     from steps.train.data import validation_set
     from steps.train.evaluation import total_nats
+    from steps.train.processes import connect
     from steps.train.state import make_mesh, weight_shapes
 
+    connect(current())
     mesh = make_mesh(config.model)
     baselines = _read_json(resolved(config.baselines))
     sets = {
@@ -76,10 +78,12 @@ def evaluate_checkpoints(config: EvaluateConfig, output: str) -> dict[str, Any]:
             result["multiple_choice"] = _multiple_choice(config, weights, mesh)
         done += 1
         current().progress(done, total, unit="evaluations")
+        results[stage] = result
         print(json.dumps(result), flush=True)
+        if current().process > 0:
+            continue
         with fsspec.open(f"{output}/{stage}/evaluation.json", "wt") as file:
             json.dump({**result, "baselines": baselines}, file, indent=1)  # pyright: ignore[reportArgumentType]
-        results[stage] = result
     return results
 
 

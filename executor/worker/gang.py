@@ -127,7 +127,7 @@ class Gang:
         with self._changed:
             self._broken = ended
             self._changed.notify_all()
-        if self._control.ends_within(_OWN_END_SECONDS):
+        if ended.failure == "exception" and self._control.ends_within(_OWN_END_SECONDS):
             return
         self._control.reason = self._words(ended)
         if not self._control.stop_in_time(patient=False):

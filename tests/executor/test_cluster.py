@@ -2,17 +2,13 @@
 """Steps on a Ray cluster that was started on its own: they outlive their driver, and the next one finds them."""
 
 import os
-import secrets
 import signal
-import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from executor.storage.processes import children, start_time
+from executor.storage.processes import start_time
 
 RECIPE = """
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,34 +47,9 @@ DRIVER = """
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """Address of a head with four cores (a worker that was left holds one for a while), in a process group of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.2", 0))
-        port = free.getsockname()[1]
-    settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-    head = subprocess.Popen(
-        [
-            str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--node-ip-address=127.0.0.2",
-            f"--port={port}", "--num-cpus=4", "--include-dashboard=false", f"--object-store-memory={100 << 20}",
-        ],
-        env=os.environ | settings,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert head.stdout is not None
-        assert any("Ray runtime started" in line for line in head.stdout)
-        yield f"127.0.0.2:{port}", settings
-    finally:
-        below = children(head.pid)
-        for pid in (head.pid, *below):
-            os.kill(pid, signal.SIGKILL)
-        head.wait()
-        assert head.stdout is not None
-        head.stdout.close()
+def cluster(start_cluster):
+    """Four cores on one host: a worker that was left holds one for a while."""
+    return start_cluster(4)
 
 
 @pytest.fixture
