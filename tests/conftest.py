@@ -21,6 +21,7 @@ import tenacity
 FLAGS = {
     "--xla_force_host_platform_device_count": 8,
     "--xla_cpu_collective_call_terminate_timeout_seconds": 600,  # a busy machine is slow, not stuck
+    "--xla_backend_optimization_level": 0,  # most of the time goes to compiling
 }
 
 for flag, number in FLAGS.items():
