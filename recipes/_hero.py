@@ -17,6 +17,7 @@ from recipes._settings import (
 )
 from steps.ladder import TOKENS_PER_ACTIVE, Heuristic, aligned_step, rung_steps
 from steps.model.config import ModelConfig
+from steps.scaling_method import Method
 from steps.train.config import CheckpointConfig, EvaluationConfig, TrackerConfig, WatchdogConfig
 from steps.train.estimate import HERO_MFU, LAPTOP_MFU, RUNG_MFU
 from steps.train.guards import Guard, standard_guards
@@ -31,6 +32,7 @@ class HeroSettings:
         ladder: rungs by name.
         max_evaluated_sequences: validation sequences per domain of the final evaluation; None reads all.
         asymptote: of the forecast's law, nats per token.
+        forecast_method: how its law is fitted (steps/scaling_method.py).
         is_published: the shapes and data are the real run's, so that its published rungs say what to expect before
             ours have run.
         swap: whether the mixture is swapped at `mixture.swap_step`.
@@ -56,6 +58,7 @@ class HeroSettings:
     rollbacks: dict[str, Guard] = dataclasses.field(default_factory=dict)
     heuristic: Heuristic = Heuristic()
     asymptote: float = 1.5
+    forecast_method: Method = "per-checkpoint"
     is_published: bool = False
     swap: bool = False
     seed: int = 0

@@ -100,6 +100,7 @@ def steps_of(settings: HeroSettings) -> HeroSteps:
             rungs=tuple(rung / "history.json" for rung in ladder),
             target_flops=target_flops,
             asymptote=settings.asymptote,
+            method=settings.forecast_method,
             marks=settings.evaluation.marks,
             estimated={"published_ladder_loss": loss_by_published_ladder(target_flops)}
             if settings.is_published

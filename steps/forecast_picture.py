@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from steps.scaling import fit
+from steps.scaling import PowerLaw
 
 
 def draw(forecast: dict[str, Any], actual: list[tuple[float, float]] | None = None) -> bytes:
@@ -26,7 +26,7 @@ def draw(forecast: dict[str, Any], actual: list[tuple[float, float]] | None = No
 def _draw_ladder(axes: Any, forecast: dict[str, Any]) -> None:
     points, target = forecast["marks"][-1]["points"], float(forecast["target_flops"])
     flops, losses = [point["flops"] for point in points], [point["loss"] for point in points]
-    law = fit(flops, losses, asymptote=forecast["asymptote"])
+    law = PowerLaw(**forecast["law"])
     over = np.geomspace(min(flops), target, 100)
     axes.plot(over, [law.loss(value) for value in over], color="tab:gray", label=f"C^-{law.exponent:.3f}")
     axes.scatter(flops, losses, color="tab:blue", zorder=3, label="rungs")

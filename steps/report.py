@@ -88,7 +88,7 @@ def compare(forecast: dict[str, Any], hero: dict[str, Any] | None) -> dict[str, 
                 "relative_error": None if actual is None else mark["loss"] / actual - 1,
             }
         )
-    kept = ("asymptote", "extrapolation_factor", "backtest")
+    kept = ("method", "asymptote", "extrapolation_factor", "methods")
     return {"marks": marks, **{key: forecast[key] for key in kept}}
 
 

@@ -66,14 +66,18 @@ def _forecast(report: dict[str, Any]) -> list[str]:
         for mark in forecast["marks"]
     ]  # fmt: skip
     lines = ["## Forecast", "", *_table(("progress", "predicted", "leave one out", "actual", "error"), rows), ""]
-    lines.append(f"Asymptote {forecast['asymptote']:g}, fixed. Error is predicted / actual - 1.")
-    backtest = forecast["backtest"]
-    if backtest:
-        lines.append(
-            f"Backtest: the top rung from those below, {backtest['factor']:.1f}x: {backtest['predicted']:.4f} for"
-            f" {backtest['actual']:.4f} ({backtest['relative_error']:+.2%})."
-        )
-    return lines
+    lines.append(f"By {forecast['method']}, asymptote {forecast['asymptote']:g}. Error is predicted / actual - 1.")
+    tested = [found["backtest"] for found in forecast["methods"].values() if found["backtest"]]
+    if tested:
+        first = tested[0]
+        lines.append("Last two columns: the top rung as each method would have predicted it from")
+        lines.append(f"those below (d{first['hidden']}, {first['factor']:.1f}x, measured {first['actual']:.4f}).")
+    rows = []
+    for method, found in forecast["methods"].items():
+        backtest = found["backtest"]
+        top = (f"{backtest['predicted']:.4f}", f"{backtest['relative_error']:+.2%}") if backtest else ("", "")
+        rows.append((method, f"{found['loss']:.4f}", f"{found['low']:.4f} to {found['high']:.4f}", *top))
+    return [*lines, "", *_table(("method", "predicted", "leave one out", "top rung", "error"), rows)]
 
 
 def _evaluations(report: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The scaling law of the ladder: a power of compute above a fixed asymptote. NumPy only, no I/O.
+"""The scaling law of the ladder: a power of compute above an asymptote. Numbers only, no I/O.
 
     law = fit(flops=[...], losses=[...], asymptote=1.5)      L(C) = asymptote + amplitude * C ** -exponent
     law.loss(2.6e24)
@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from steps.scaling_method import FEWEST_RUNGS, Method
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,16 +57,94 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, asymptote: float) ->
     return PowerLaw(asymptote=asymptote, log_amplitude=float(y.mean() - slope * x.mean()), exponent=-slope)
 
 
+def fit_free(flops: Sequence[float], losses: Sequence[float]) -> PowerLaw:
+    """The same with the asymptote fitted too: the one, from 0 up to the lowest loss, whose law leaves least.
+
+    Three rungs determine it exactly, so that nothing is left to tell a law from a bend.
+
+    Raises:
+        ValueError: fewer than three different amounts of compute.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if len(set(flops)) < 3:
+        raise ValueError(f"a free asymptote needs three or more rungs of different compute, found {list(flops)}")
+
+    def left(asymptote: float) -> float:
+        law = fit(flops, losses, asymptote=asymptote)
+        return sum(
+            math.log((law.loss(c) - asymptote) / (loss - asymptote)) ** 2 for c, loss in zip(flops, losses, strict=True)
+        )
+
+    highest = min(losses) * (1 - 1e-6)
+    grid = np.linspace(0.0, highest, 200)
+    best = int(np.argmin([left(asymptote) for asymptote in grid]))
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    found = minimize_scalar(left, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+    return fit(flops, losses, asymptote=float(found.x))
+
+
+def laws(
+    flops: Sequence[float], curves: Sequence[Sequence[float]], *, asymptote: float, method: Method = "per-checkpoint"
+) -> list[PowerLaw]:
+    """A law for each mark, of the compute that has been spent there.
+
+    Args:
+        flops: of each rung's whole run.
+        curves: of each rung its loss at every mark, even parts of its progress.
+
+    Raises:
+        ValueError: see `fit` and `fit_free`.
+    """
+    marks = len(curves[0])
+    spent = [[rung * (index + 1) / marks for rung in flops] for index in range(marks)]
+    there = [[curve[index] for curve in curves] for index in range(marks)]
+    if method == "free-asymptote":
+        return [fit_free(x, y) for x, y in zip(spent, there, strict=True)]
+    each = [fit(x, y, asymptote=asymptote) for x, y in zip(spent, there, strict=True)]
+    if method == "per-checkpoint":
+        return each
+    shared = sum(law.exponent for law in each) / marks
+    middle = [float(np.mean(np.log(x))) for x in spent]
+    return [
+        PowerLaw(
+            asymptote=asymptote,
+            log_amplitude=law.log_amplitude + (shared - law.exponent) * x,
+            exponent=shared,
+        )
+        for law, x in zip(each, middle, strict=True)
+    ]
+
+
+def predict_curve(
+    flops: Sequence[float],
+    curves: Sequence[Sequence[float]],
+    *,
+    target: float,
+    asymptote: float,
+    method: Method = "per-checkpoint",
+) -> list[Prediction]:
+    """Loss at every mark of a run of `target` FLOPs, with the range over fits that leave one rung out.
+
+    Where leaving one out leaves too few (two rungs, three for a free asymptote) the range is the prediction alone.
+    """
+    marks = len(curves[0])
+
+    def losses(kept: Sequence[int]) -> list[float]:
+        fitted = laws([flops[i] for i in kept], [curves[i] for i in kept], asymptote=asymptote, method=method)
+        return [law.loss(target * (index + 1) / marks) for index, law in enumerate(fitted)]
+
+    everyone = range(len(flops))
+    found = [losses(everyone)]
+    if len(flops) > FEWEST_RUNGS[method]:
+        found += [losses([other for other in everyone if other != left_out]) for left_out in everyone]
+    spans = list(zip(*found, strict=True))
+    return [Prediction(loss=span[0], low=min(span), high=max(span)) for span in spans]
+
+
 def predict(flops: Sequence[float], losses: Sequence[float], *, target: float, asymptote: float) -> Prediction:
-    """Loss at `target` FLOPs, with the range over fits that leave one rung out (three rungs or more)."""
-    loss = fit(flops, losses, asymptote=asymptote).loss(target)
-    others = [loss]
-    if len(flops) > 2:
-        for left_out in range(len(flops)):
-            kept = [index for index in range(len(flops)) if index != left_out]
-            law = fit([flops[i] for i in kept], [losses[i] for i in kept], asymptote=asymptote)
-            others.append(law.loss(target))
-    return Prediction(loss=loss, low=min(others), high=max(others))
+    """Loss at the end of a run of `target` FLOPs, from the rungs' losses at their ends."""
+    return predict_curve(flops, [[loss] for loss in losses], target=target, asymptote=asymptote)[0]
 
 
 def loss_at_marks(

@@ -18,6 +18,7 @@ from steps.published import (
     loss_by_published_ladder,
 )
 from steps.scaling import fit
+from steps.scaling_method import METHODS, Method
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -43,10 +44,11 @@ def law(flops: float) -> float:
     return 1.5 + 30 * flops**-0.1
 
 
-def forecast_from(tmp_path: Path, rungs: list[str], target: int) -> dict:
-    result = fit_forecast(ForecastConfig(rungs=tuple(rungs), target_flops=target), str(tmp_path))
+def forecast_from(tmp_path: Path, rungs: list[str], target: int, method: Method = "per-checkpoint") -> dict:
+    config = ForecastConfig(rungs=tuple(rungs), target_flops=target, method=method)
+    result = fit_forecast(config, str(tmp_path))
     written = json.loads((tmp_path / "forecast.json").read_text())
-    kept = ("final", "asymptote", "extrapolation_factor", "backtest")
+    kept = ("final", "method", "asymptote", "extrapolation_factor", "backtest", "methods")
     assert {key: result[key] for key in kept} == {key: written[key] for key in kept}
     assert result["headline"] == written["final"]
     assert (tmp_path / "forecast.png").read_bytes().startswith(PNG)
@@ -119,5 +121,28 @@ def test_a_partial_rung_is_extended_and_said_to_be(tmp_path: Path) -> None:
 
 
 def test_one_rung_is_not_a_ladder() -> None:
-    with pytest.raises(ValueError, match="two or more rungs, found 1"):
+    with pytest.raises(ValueError, match="2 or more rungs by per-checkpoint, found 1"):
         ForecastConfig(rungs=("a",), target_flops=1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_an_exact_law_and_says_what_the_others_found(method: Method, tmp_path: Path) -> None:
+    sizes = ((48, 1e11), (64, 2e11), (80, 4e11), (96, 9e11))
+    rungs = [history(tmp_path / f"{h}.json", hidden=h, flops=flops, law=law) for h, flops in sizes]
+    written = forecast_from(tmp_path, rungs, 10**13, method)
+    assert written["method"] == method and set(written["methods"]) == set(METHODS)
+    for found in written["methods"].values():
+        assert found["loss"] == pytest.approx(law(1e13), abs=1e-4)
+        assert found["backtest"]["predicted"] == pytest.approx(law(9e11), abs=1e-4)
+    assert written["asymptote"] == pytest.approx(1.5, abs=2e-3)
+    assert [mark["loss"] for mark in written["marks"]][9] == pytest.approx(law(5e12), abs=1e-4)
+
+
+def test_a_method_that_the_rungs_are_too_few_for_is_left_out_or_refused(tmp_path: Path) -> None:
+    rungs = [history(tmp_path / f"{h}.json", hidden=h, flops=f, law=law) for h, f in ((48, 1e11), (64, 2e11))]
+    written = forecast_from(tmp_path, rungs, 10**12)
+    assert set(written["methods"]) == {"per-checkpoint", "shared-exponent"}
+    with pytest.raises(ValueError, match="3 or more rungs by free-asymptote, found 2"):
+        ForecastConfig(rungs=tuple(rungs), target_flops=10**12, method="free-asymptote")
+    with pytest.raises(ValueError, match="expected one of per-checkpoint"):
+        ForecastConfig(rungs=tuple(rungs), target_flops=10**12, method="by eye")  # pyright: ignore[reportArgumentType]

@@ -41,11 +41,21 @@ def forecast() -> dict:
             for n in range(1, 5)
         ],
         "final": {"loss": 4.0, "low": 3.9, "high": 4.1},
+        "method": "per-checkpoint",
         "asymptote": 1.5,
+        "law": {"asymptote": 1.5, "log_amplitude": 3.0, "exponent": 0.07},
         "target_flops": 10**12,
         "rungs": [{"hidden": 48, "losses": [5.4, 5.3, 5.2, 5.1]}],
         "extrapolation_factor": 5.0,
-        "backtest": {"hidden": 64, "predicted": 4.9, "actual": 4.8, "relative_error": 0.0208, "factor": 2.0},
+        "methods": {
+            "per-checkpoint": {
+                "loss": 4.0,
+                "low": 3.9,
+                "high": 4.1,
+                "backtest": {"hidden": 64, "predicted": 4.9, "actual": 4.8, "relative_error": 0.0208, "factor": 2.0},
+            },
+            "free-asymptote": {"loss": 4.05, "low": 4.05, "high": 4.05, "backtest": None},
+        },
     }
 
 

@@ -12,7 +12,7 @@ from steps.published import (
     PARTIAL_RUNG,
     PARTIAL_RUNG_LAST_LOSS,
 )
-from steps.scaling import fit, loss_at_marks, predict
+from steps.scaling import fit, fit_free, laws, loss_at_marks, predict
 
 FLOPS = [rung.flops for rung in COMPLETE_RUNGS]
 LOSSES = [rung.loss for rung in COMPLETE_RUNGS]
@@ -55,6 +55,32 @@ def test_leave_one_out_spans_the_prediction() -> None:
     assert found.low < found.loss < found.high
     two = predict(FLOPS[:2], LOSSES[:2], target=HERO_FLOPS, asymptote=ASYMPTOTE)
     assert two.low == two.loss == two.high
+
+
+def test_the_published_ladder_tested_on_its_own_top_rungs() -> None:
+    two = fit(FLOPS[:2], LOSSES[:2], asymptote=ASYMPTOTE)
+    assert two.loss(FLOPS[2]) == pytest.approx(2.5629, abs=5e-5), "2.5638 was measured"
+    assert fit(FLOPS, LOSSES, asymptote=ASYMPTOTE).loss(PARTIAL_RUNG.flops) == pytest.approx(2.4116, abs=5e-5)
+
+
+def test_a_free_asymptote_passes_through_three_rungs_and_is_found_where_a_law_has_one() -> None:
+    law = fit_free(FLOPS, LOSSES)
+    assert [law.loss(flops) for flops in FLOPS] == pytest.approx(LOSSES, abs=1e-5)
+    flops = [1e10, 3e10, 1e11, 5e11]
+    found = fit_free(flops, [2.2 + 40 * value**-0.15 for value in flops])
+    assert (found.asymptote, found.exponent) == (pytest.approx(2.2, abs=1e-3), pytest.approx(0.15, abs=1e-3))
+    with pytest.raises(ValueError, match="three or more rungs"):
+        fit_free(FLOPS[:2], LOSSES[:2])
+
+
+def test_a_shared_exponent_is_the_mean_of_those_of_the_marks() -> None:
+    curves = [[3.5, 3.0], [3.2, 2.7], [3.0, 2.45]]
+    each = laws(FLOPS, curves, asymptote=1.5)
+    shared = laws(FLOPS, curves, asymptote=1.5, method="shared-exponent")
+    mean = (each[0].exponent + each[1].exponent) / 2
+    assert [law.exponent for law in shared] == pytest.approx([mean, mean])
+    middle = float(np.exp(np.mean(np.log(FLOPS))))
+    assert shared[1].loss(middle) == pytest.approx(each[1].loss(middle)), "each mark keeps its own level"
 
 
 def test_an_exact_law_is_found_again() -> None:
