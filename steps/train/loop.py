@@ -104,10 +104,7 @@ class _Run:
         if self.first > config.start_step and (self.first == self.goal or self.first in context.unpublished):
             self.checkpoints.save_permanent(self.state, self.first, self.history_text())
         while self.history.steps < self.goal:
-            stopping = self._step()
-            done = self.history.steps - config.start_step
-            context.progress(done, config.until_step - config.start_step, loss=self.history.losses[-1])
-            if stopping:
+            if self._step():
                 self._save_now()
                 print(f"asked to stop: step {self.history.steps} is saved", flush=True)
                 context.stop()
@@ -130,6 +127,9 @@ class _Run:
             row = training_row(config, history, measured, time.monotonic() - began)
         if step in self.marks:
             row |= self._evaluate(self.marks[step])
+        self.context.progress(
+            step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1]
+        )
         is_due, seconds = self.checkpoints.is_due, time.monotonic() - began
         stopping, is_due, seconds = agreed(self.context, self.context.stopping, is_due, seconds)
         self.watchdog.beat(seconds)

@@ -34,7 +34,7 @@ def run_in_processes(tmp_path):
         with socket.socket() as probe:
             probe.bind(("127.0.0.2", 0))
             address = f"127.0.0.2:{probe.getsockname()[1]}"
-        flags = f"--xla_force_host_platform_device_count={devices // processes} --xla_backend_optimization_level=1"
+        flags = f"--xla_force_host_platform_device_count={devices // processes} --xla_backend_optimization_level=0"
         environment = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
         started = [
             subprocess.Popen(
