@@ -47,12 +47,14 @@ def evaluate_checkpoints(config: EvaluateConfig, output: str) -> dict[str, Any]:
 
     from executor import current
     from steps.train.checkpoint import restore_weights
+    from steps.train.compile_cache import keep_compiled_programs
     from steps.train.data import validation_set
     from steps.train.evaluation import total_nats
     from steps.train.processes import connect
     from steps.train.state import make_mesh, weight_shapes
 
     connect(current())
+    keep_compiled_programs()
     mesh = make_mesh(config.model)
     baselines = _read_json(resolved(config.baselines))
     sets = {

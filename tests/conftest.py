@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -27,6 +28,8 @@ FLAGS = {
 for flag, number in FLAGS.items():
     if flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={number}".strip()
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/marinade-tests-compiled-{os.getuid()}")
 
 from executor import retry  # noqa: E402
 from executor.driver.run import RunOptions, run_experiment  # noqa: E402

@@ -18,6 +18,7 @@ from executor import StepContext, StepHalted, current, resolved
 from steps.model.loss import LossAux
 from steps.train.advance import compile_step, learning_rates
 from steps.train.checkpoint import RunCheckpoints, checkpoint_step, newest_checkpoint, restore, restore_weights
+from steps.train.compile_cache import keep_compiled_programs
 from steps.train.config import TrainConfig
 from steps.train.data import TrainingData
 from steps.train.evaluation import evaluate
@@ -42,6 +43,7 @@ def run(config: TrainConfig, output: str) -> dict[str, Any] | None:
     for library in ("levanter", "jax"):  # their progress is ours to report
         logging.getLogger(library).setLevel(logging.WARNING)
     connect(current())
+    keep_compiled_programs()
     training = _Run(config, output)
     try:
         training.train()
@@ -127,9 +129,7 @@ class _Run:
             row = training_row(config, history, measured, time.monotonic() - began)
         if step in self.marks:
             row |= self._evaluate(self.marks[step])
-        self.context.progress(
-            step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1]
-        )
+        self.context.progress(step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1])
         is_due, seconds = self.checkpoints.is_due, time.monotonic() - began
         stopping, is_due, seconds = agreed(self.context, self.context.stopping, is_due, seconds)
         self.watchdog.beat(seconds)

@@ -6,11 +6,14 @@ Each case trains a two-layer model for a few steps on a few kilobytes.
 import dataclasses
 import json
 import math
+import os
 from fnmatch import fnmatchcase
 
+import jax
 import pytest
 
 from executor.comparing.metrics import Description
+from steps.train.advance import compile_step
 from steps.train.checkpoint import RunCheckpoints
 from steps.train.config import EvaluationConfig, OptimizerConfig, TrackerConfig
 from steps.train.history import History
@@ -195,3 +198,12 @@ def test_a_stage_inside_a_block_is_refused_before_anything_runs(config_of):
     )
     with pytest.raises(ValueError, match="begins inside a block"):
         config_of(data=dataclasses.replace(whole.data, stages=late, block_size=16))
+
+
+def test_a_program_from_the_cache_trains_as_one_that_was_compiled(config_of, run, unbroken, tmp_path):
+    jax.clear_caches()
+    compile_step.cache_clear()
+    config = config_of()
+    assert run(config, tmp_path, log_dir=str(tmp_path / "log")) == unbroken[1]
+    kept = os.listdir(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    assert any(name.startswith("jit_advance") for name in kept), kept
