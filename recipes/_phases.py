@@ -105,16 +105,18 @@ def stages_of(weights: dict[int, dict[str, float]]) -> tuple[Stage, ...]:
 def estimated(settings: HeroSettings, run: RunSettings, config: TrainConfig) -> TrainConfig:
     """The config with what its own part of the run takes on the machine meant, for `estimate`."""
     machine = settings.machine
+    gang = machine.gang(racks=run.racks)
     figures = estimate(
         config.model,
         steps=config.until_step - config.start_step,
         batch_size=config.batch_size,
         machine=machine,
-        gang=machine.gang(racks=run.racks),
+        gang=gang,
         precision=HERO if machine.accelerator else LAPTOP,
         mfu=run.mfu,
     )
-    return dataclasses.replace(config, estimated=dict(figures))
+    trackers = dataclasses.replace(config.trackers, peak_flops=gang.devices * machine.peak_flops_per_device)
+    return dataclasses.replace(config, trackers=trackers, estimated=dict(figures))
 
 
 def training_resources(settings: HeroSettings, run: RunSettings, *, cpus: int) -> Resources:

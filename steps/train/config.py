@@ -133,10 +133,13 @@ class TrackerConfig:
     Attributes:
         wandb_project: project on Weights & Biases, empty for none; without an API key the run is kept offline.
         every: steps between rows.
+        peak_flops: FLOP/s of all devices together, which the model FLOPs utilization is measured against; 0 leaves it
+            out.
     """
 
     wandb_project: str = ""
     every: int = 10
+    peak_flops: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

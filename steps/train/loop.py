@@ -4,8 +4,10 @@ The state after step n is a pure function of (config, n): batches are addressed 
 what was measured travels with the checkpoints. That is what lets a killed run continue bit for bit.
 """
 
+import hashlib
 import json
 import logging
+import os
 import statistics
 import time
 from typing import Any
@@ -29,6 +31,7 @@ from steps.train.optimizer import build_optimizer
 from steps.train.processes import agreed, connect, fetched, together
 from steps.train.result import facts_of, result_of
 from steps.train.state import TrainState, init_state, make_mesh, state_shapes, with_weights
+from steps.train.timing import Timing
 from steps.train.watchdog import Watchdog
 
 
@@ -80,8 +83,18 @@ class _Run:
             output, config.checkpoint.rolling_seconds, self.context.publish, leads=self.context.process == 0
         )
         self.metrics = MetricsLog(
-            self.context.log_dir, config.trackers, name=self.context.name or "train", config=config, first=self.first
+            self.context.log_dir,
+            config.trackers,
+            name=self.context.name or "train",
+            config=config,
+            first=self.first,
+            run_id=_run_id(output),
         )
+        if self.metrics.wandb_run:
+            found = self.metrics.wandb_run
+            self.context.note(f"Weights & Biases: run {found['id']} {found['url']}".rstrip(), wandb=found)
+        self.timing = Timing()
+        self.logged = self.first
         self.marks = config.evaluation_steps()
         self.guards = {**config.guards, **config.rollbacks}
         decay = config.optimizer.weight_decay
@@ -92,6 +105,7 @@ class _Run:
 
     def close(self) -> None:
         self.watchdog.close()
+        self.timing.close()
         self.batches.close()
         self.metrics.finish()
 
@@ -136,13 +150,16 @@ class _Run:
         events = inspect(self.guards, self._watched())
         row |= guard_row(events)
         if row and (step % config.trackers.every == 0 or step in self.marks or step == self.goal or events):
+            row |= self.timing.take(max(1, step - self.logged))
+            self.logged = step
             self.metrics.log(step, row)
         for event in events:
             self.context.note(f"guard {event.guard}: {event.message}", **event.facts())
         if events and events[0].action != "note":
             self._act(events[0])
         if history is self.history:  # else it went back
-            self._save_if_due(step, is_due=bool(is_due))
+            with self.timing.saving():
+                self._save_if_due(step, is_due=bool(is_due))
         return bool(stopping)
 
     def _act(self, event: GuardEvent) -> None:
@@ -271,6 +288,11 @@ def _start_from(checkpoint: str | None, config: TrainConfig, mesh: Mesh) -> tupl
         params, router = restore_weights(resolved(config.initial), (shapes.params, shapes.router))
         return with_weights(params, router, optimizer, shapes), History()
     return init_state(config.model, optimizer, config.seed, mesh), History()
+
+
+def _run_id(output: str) -> str:
+    """The same for all attempts at one piece of work: they write beside each other."""
+    return hashlib.sha256(os.path.dirname(output.rstrip("/")).encode()).hexdigest()[:16]
 
 
 def _append(history: History, measured: dict[str, Any]) -> None:

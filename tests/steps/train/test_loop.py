@@ -8,8 +8,10 @@ import json
 import math
 import os
 from fnmatch import fnmatchcase
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 from executor.comparing.metrics import Description
@@ -17,6 +19,7 @@ from steps.train.advance import compile_step
 from steps.train.checkpoint import RunCheckpoints
 from steps.train.config import EvaluationConfig, OptimizerConfig, TrackerConfig
 from steps.train.history import History
+from steps.train.metrics import training_row
 from steps.train.schedule import ScheduleConfig
 
 
@@ -179,9 +182,13 @@ def test_wrong_configs_are_refused(config_of, changes, message):
 def test_weights_and_biases_without_a_key_is_kept_offline(run, config_of, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     config = config_of(until_step=2, trackers=TrackerConfig(wandb_project="marinade-test", every=1))
-    run(config, tmp_path / "out", log_dir=str(tmp_path / "log"))
-    assert list((tmp_path / "log" / "wandb").glob("offline-run-*/run-*.wandb"))
-    assert len((tmp_path / "log" / "metrics.jsonl").read_text().splitlines()) == 2
+    noted = []
+    for attempt in ("first", "second"):
+        run(config, tmp_path / attempt, log_dir=str(tmp_path / f"log-{attempt}"), on_note=noted.append)
+        assert list((tmp_path / f"log-{attempt}" / "wandb").glob("offline-run-*/run-*.wandb"))
+        assert len((tmp_path / f"log-{attempt}" / "metrics.jsonl").read_text().splitlines()) == 2
+    first, second = (note["wandb"] for note in noted)
+    assert first == second and first["project"] == "marinade-test" and len(first["id"]) == 16
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(run, config_of, tmp_path):
@@ -207,3 +214,42 @@ def test_a_program_from_the_cache_trains_as_one_that_was_compiled(config_of, run
     assert run(config, tmp_path, log_dir=str(tmp_path / "log")) == unbroken[1]
     kept = os.listdir(os.environ["JAX_COMPILATION_CACHE_DIR"])
     assert any(name.startswith("jit_advance") for name in kept), kept
+
+
+def test_rows_carry_the_names_of_the_real_run(unbroken, config_of):
+    """docs/hero.md, section 7; what it calls eval/paloma is the mean over this run's own domains."""
+    rows = [json.loads(line) for line in (unbroken[0] / "log" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    router = ("routing_entropy_mean", "load_balancing_loss", "router_z_loss", "capacity_overflow_rate_mean", "bias_min",
+              "bias_max", "margin_min", "margin_max")  # fmt: skip
+    names = {
+        "train/loss", "train/cross_entropy_loss", "grad/norm/total", "params/norm/embedding", "params/norm/lm_head",
+        "optim/learning_rate", "optim/adam_lr", "optim/weight_decay", "moe/dropped_assignments", "moe/drop_fraction",
+        "moe/sender_drop_fraction", "moe/receiver_drop_fraction", "mixture/stage", "mixture/weight/letters",
+        *(f"throughput/{name}" for name in ("tokens_per_second", "duration", "iteration_time", "total_tokens")),
+        *(f"throughput/{name}" for name in ("checkpoint_time", "gc_time")),
+        *(f"train/router/{name}" for name in router),
+        *(f"train/router/layer_{layer}/{name}" for layer in range(2) for name in ("routing_entropy", "bias_max")),
+    }  # fmt: skip
+    for row in rows:
+        assert names <= set(row), names - set(row)
+        assert row["throughput/iteration_time"] >= row["throughput/duration"] > 0
+        assert row["train/router/capacity_overflow_rate_mean"] == pytest.approx(row["moe/drop_fraction"])
+    assert any(row["throughput/checkpoint_time"] > 0 for row in rows), "three checkpoints were saved"
+    assert all(f"eval/{name}" in rows[-1] for name in ("macro_loss", "letters/loss", "numbers/bpb"))
+
+
+def test_utilization_is_model_flops_over_what_the_devices_could(config_of):
+    config = config_of(trackers=TrackerConfig(peak_flops=2e12))
+    history = History(losses=[1.0], assignments=[1], sender_dropped=[0], receiver_dropped=[0], router_entropy=[1.0],
+                      largest_device=[1.0], largest_pair=[1.0])  # fmt: skip
+    layers = np.ones(2)
+    router = SimpleNamespace(
+        sender_dropped=0 * layers, receiver_dropped=0 * layers, assignments=layers, z_loss=layers, balance_loss=layers,
+        next_bias=np.ones((2, 4)), margin_min=layers, margin_max=layers, entropy=layers,
+    )  # fmt: skip
+    aux = SimpleNamespace(cross_entropy=1.0, z_loss=0.0, router=router)
+    rates = {"learning_rate": 0.1, "adam_learning_rate": 0.1, "weight_decay": 0.0}
+    measured = {"aux": aux, "gradient_norm": 1.0, "parameter_norms": {}, **rates}
+    row = training_row(config, history, measured, seconds=0.5)
+    assert row["throughput/mfu"] == config.model.training_flops(config.tokens_per_step) / 0.5 / 2e12
