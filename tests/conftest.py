@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,9 @@ for flag, number in FLAGS.items():
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={number}".strip()
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/marinade-tests-compiled-{os.getuid()}")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; its children would ignore Ctrl-C too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from executor import retry  # noqa: E402
 from executor.driver.run import RunOptions, run_experiment  # noqa: E402

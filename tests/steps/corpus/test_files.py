@@ -126,6 +126,7 @@ def test_a_tolerated_corrupt_line_is_counted_and_kept_on_record(tmp_path, capsys
         ("a.jsonl.zst", zstandard.compress(lines("whole"))[:-6]),
         ("a.parquet", b"not parquet"),
     ],
+    ids=["not gzip", "gzip cut short", "not zstd", "zstd cut short", "not parquet"],
 )
 def test_an_unreadable_file_is_named(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
