@@ -52,7 +52,7 @@ POLICIES: dict[Failure, Policy] = {
         times=None,
         budget_seconds=6 * 3600.0,
         longest_wait_seconds=60.0,
-        words="the node that ran this step was lost",
+        words="the node that ran this step was lost or preempted",
     ),
     "not_placed": Policy(
         times=None,

@@ -278,7 +278,7 @@ class RayBackend:
                 if slot.foreign:
                     self.slots.remove(slot)
                     slot.actor.leave.remote(self._id)
-                elif slot.is_gang:
+                elif slot.is_gang or messages[-1].failure == "node_lost":
                     self._end(slot)
             for message in messages:
                 deliver(name, message)

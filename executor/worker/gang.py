@@ -37,9 +37,11 @@ _OWN_END_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How one of the other processes ended; `error` is empty where its function returned."""
+    """How one of the other processes ended; `error` is empty where its function returned, or ended because all were
+    asked to (`stopped`)."""
 
     process: int
+    stopped: bool = False
     error: str = ""
     traceback: str = ""
     failure: Failure = "exception"
@@ -97,14 +99,15 @@ class Gang:
 
     def verdict(self, answer: Answer) -> Answer:
         """What process 0 has to say, in the light of how the others ended."""
-        if answer.status == "failed" and answer.failure == "exception":
+        own_error = answer.status == "failed" and answer.failure == "exception"
+        if own_error or (answer.status == "interrupted" and not self._control.stopped()):
             with self._changed:  # its error may be no more than the sign of a lost process that is not known yet
                 self._changed.wait_for(lambda: self._broken, timeout=_OWN_END_SECONDS)
         broken = self._broken
         if broken is None or answer.status not in ("failed", "interrupted"):
             return answer
         error = self._words(broken)
-        if answer.status == "failed" and answer.failure == "exception" and broken.failure == "exception":
+        if own_error and broken.failure == "exception":
             return dataclasses.replace(answer, error=f"{answer.error}\n({error})")
         trace = broken.traceback or answer.traceback
         return dataclasses.replace(answer, status="failed", failure=broken.failure, error=error, traceback=trace)
@@ -137,11 +140,17 @@ class Gang:
         return f"process {ended.process} of {self._others.size} ended: {ended.error}"
 
 
-def run_member(task: Task, told: StepContext) -> Ended:
+def run_member(task: Task, told: StepContext, control: Control) -> Ended:
     """Run a step's function as one of the other processes; how it ended is in the answer."""
     reveal_environment()
     store = Store(task.prefix)
-    here = dataclasses.replace(told, on_note=_print_note, on_stop=_stop)
+    here = dataclasses.replace(
+        told,
+        on_note=_print_note,
+        on_grace=control.save_on_stop,
+        is_stopping=control.stopped,
+        on_stop=control.end_now,
+    )
     log = AttemptLog(store, task.address, told.attempt, file=f"log-{told.process}.txt")
     try:
         for name in task.secrets:
@@ -150,13 +159,15 @@ def run_member(task: Task, told: StepContext) -> Ended:
         check_code(task)
         with contextlib.closing(log), captured(log.log, descriptors=True):
             context.enter(here)
+            control.begin(lambda: None)
             task.function(task.config, told.output)
-    except (Interrupted, StepHalted) as stopped:  # all end so together, and process 0 says why
-        return Ended(process=told.process, error=str(stopped) or "interrupted")
+    except (Interrupted, StepHalted):  # all end so together, and process 0 says why
+        return Ended(process=told.process, stopped=True)
     except BaseException as raised:
         error, trace = in_words(task, raised), trace_of(raised)
         return Ended(process=told.process, error=error, traceback=trace, failure=classify(raised, own=True))
     finally:
+        control.end()
         context.enter(None)
         with contextlib.suppress(Exception):  # a log that cannot be kept is not what the step is for
             log.copy()
@@ -165,10 +176,6 @@ def run_member(task: Task, told: StepContext) -> Ended:
 
 def _print_note(event: dict[str, object]) -> None:
     print(event["message"], flush=True)
-
-
-def _stop() -> None:
-    raise Interrupted
 
 
 def _free_port(host: str) -> int:

@@ -7,6 +7,7 @@ process by its name and listens, and when no driver has been heard of for a whil
 """
 
 import contextlib
+import dataclasses
 import os
 import pickle
 import select
@@ -19,6 +20,7 @@ from typing import Literal
 
 from executor.context import StepContext
 from executor.recipe import load_module
+from executor.retry import POLICIES
 from executor.secrets import redact
 from executor.storage.processes import Process, children, is_alive, machine, start_time
 from executor.worker.attempt import run_task
@@ -26,10 +28,15 @@ from executor.worker.capture import log_to_stderr
 from executor.worker.control import Control
 from executor.worker.gang import Ended, Gang, Others, run_member
 from executor.worker.messages import Messages
+from executor.worker.preemption import on_preemption
 from executor.worker.task import Answer, Message, Task
 
 DRIVER_SECONDS = 90.0
 """A driver that has not been heard of for so long counts as gone; drivers call every fifth of it."""
+
+_HEARD_SECONDS = 3.0
+"""How long an answer may take on its way out of a process that ends."""
+_PREEMPTED = f"{POLICIES['node_lost'].words}: its process was asked to end (SIGTERM)"
 
 
 class Worker:
@@ -55,7 +62,9 @@ class Worker:
         self._messages: Messages | None = None
         self._heard: dict[str, float] = {"": time.monotonic()}
         self._end: Callable[[], None] = lambda: None
+        self._preempted = False
         log_to_stderr()
+        on_preemption(self._end_preempted)
         if name:
             watch, arguments = self._end_when_forgotten, ()
         else:
@@ -84,7 +93,10 @@ class Worker:
             except BaseException as error:  # whatever it is, the driver has to hear of it
                 answer = Answer(status="failed", error=redact(repr(error)), traceback=redact(traceback.format_exc()))
             control.finished()
-            messages.put(gang.verdict(answer) if gang else answer)
+            answer = gang.verdict(answer) if gang else answer
+            if self._preempted and answer.status == "interrupted":
+                answer = dataclasses.replace(answer, status="failed", failure="node_lost", error=_PREEMPTED)
+            messages.put(answer)
 
         threading.Thread(target=work, daemon=True, name="step").start()
         yield from messages.listen()
@@ -92,9 +104,17 @@ class Worker:
     def join(self, payload: bytes, told: StepContext) -> Ended:
         """Run a step as one of its other processes, until it ends."""
         ended: list[Ended] = []
-        thread = threading.Thread(target=lambda: ended.append(run_member(pickle.loads(payload), told)), daemon=True)
+        control = self._control = Control()
+
+        def work() -> None:
+            ended.append(run_member(pickle.loads(payload), told, control))
+            control.finished()
+
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
         thread.join()
+        if self._preempted and ended[0].stopped:
+            return Ended(process=told.process, error=_PREEMPTED, failure="node_lost")
         return ended[0]
 
     def follow(self) -> Iterator[tuple[Message, ...]]:
@@ -119,6 +139,18 @@ class Worker:
         stopped = control is None or control.stop_in_time(patient=patient)
         _end_children()
         return "stopped" if stopped else "abandoned"
+
+    def _end_preempted(self) -> None:
+        """Let the step save, let it be heard that it ended, and end."""
+        self._preempted = True
+        control = self._control
+        if control is not None and not control.ends_within(0):
+            control.reason = _PREEMPTED
+            if not control.stop_in_time(patient=True) and self._messages is not None:
+                self._messages.put(Answer(status="failed", failure="node_lost", error=_PREEMPTED))
+            time.sleep(_HEARD_SECONDS)
+        _end_children()
+        os._exit(128 + signal.SIGTERM)
 
     def _is_there(self, driver: str) -> bool:
         return time.monotonic() - self._heard[driver] < DRIVER_SECONDS

@@ -144,8 +144,7 @@ class _Run:
         if step in self.marks:
             row |= self._evaluate(self.marks[step])
         self.context.progress(step - config.start_step, config.until_step - config.start_step, loss=history.losses[-1])
-        is_due, seconds = self.checkpoints.is_due, time.monotonic() - began
-        stopping, is_due, seconds = agreed(self.context, self.context.stopping, is_due, seconds)
+        stopping, is_due, seconds = agreed(self.context, self.checkpoints.is_due, time.monotonic() - began)
         self.watchdog.beat(seconds)
         events = inspect(self.guards, self._watched())
         row |= guard_row(events)
@@ -159,8 +158,8 @@ class _Run:
             self._act(events[0])
         if history is self.history:  # else it went back
             with self.timing.saving():
-                self._save_if_due(step, is_due=bool(is_due))
-        return bool(stopping)
+                self._save_if_due(step, is_due=is_due)
+        return stopping
 
     def _act(self, event: GuardEvent) -> None:
         if event.action == "rollback":

@@ -1,8 +1,8 @@
 """One run in several processes, one on each host, over the devices of all of them.
 
 The engine starts the processes and says where they meet; from here on JAX sees one mesh. What the compiled step
-computes is the same everywhere. What is decided by a clock or by a signal is decided by process 0 and told to the
-others, so that all of them save, stop and judge at the same step.
+computes is the same everywhere. What is decided by a clock is decided by process 0 and told to the others, and what one
+is asked by a signal all are asked, so that all of them save, stop and judge at the same step.
 """
 
 from typing import Any
@@ -30,12 +30,13 @@ def connect(context: StepContext) -> None:
     )
 
 
-def agreed(context: StepContext, *values: float) -> tuple[float, ...]:
-    """Process 0's values."""
+def agreed(context: StepContext, is_due: bool, seconds: float) -> tuple[bool, bool, float]:
+    """Whether any process was asked to stop; process 0's answers to the rest."""
+    stopping = context.stopping
     if context.processes == 1:
-        return values
-    told = multihost_utils.broadcast_one_to_all(np.asarray(values, np.float32))
-    return tuple(float(value) for value in told)
+        return stopping, is_due, seconds
+    told = multihost_utils.process_allgather(np.asarray([stopping, is_due, seconds], np.float32))
+    return bool(told[:, 0].any()), bool(told[0, 1]), float(told[0, 2])
 
 
 def together(context: StepContext, name: str) -> None:

@@ -41,6 +41,18 @@ RECIPE = """
         if config.what == "lose 0" and here.process == 0 and first:
             put("FOLDER/lost", "0")
             os.kill(os.getpid(), signal.SIGKILL)
+        if config.what == f"preempt {here.process}" and first:
+            put("FOLDER/lost", "")
+            os.kill(os.getpid(), signal.SIGTERM)
+        if config.what.startswith("preempt") and not here.earlier_attempts:
+            here.save_on_stop(30)
+            while not os.path.exists("FOLDER/stop"):
+                if here.stopping:
+                    put("FOLDER/stop", "")
+                time.sleep(0.05)
+            if here.process == 0:
+                put(f"{output}/checkpoint", "x")
+            here.stop()
         if config.what == "wait":
             time.sleep(8)
             meet("middle")
@@ -167,6 +179,20 @@ def test_a_lost_process_brings_all_down_and_up_again(process, gang, drive):
     assert "starting it again" in text and "StepFinished" in text
     last, first = attempts_of(gang, what)
     assert (first.status, last.status) == ("interrupted", "succeeded")
+    until_ended([*pids(gang, first), *pids(gang, last)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_process_that_is_asked_to_end_has_all_save_and_start_again(process, gang, drive):
+    what = f"what=preempt {process}"
+    driver = drive(what)
+    text = said_by(driver)
+    assert driver.returncode == 0, text
+    assert "SIGTERM" in text, text
+    last, first = attempts_of(gang, what)
+    assert (first.status, last.status) == ("interrupted", "succeeded")
+    assert (gang.root / f"{gang.prefix}/{first.address}/{first.attempt}/checkpoint").exists()
     until_ended([*pids(gang, first), *pids(gang, last)])
 
 

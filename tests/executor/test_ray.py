@@ -93,6 +93,47 @@ def test_workers_are_kept_by_environment_and_replaced_when_killed(toy, ray_sessi
     assert again.exit_code == 0 and again.steps["killed"].status == "reused"
 
 
+PREEMPTED = """
+    @dataclasses.dataclass(frozen=True)
+    class Config:
+        pass
+
+    def work(config, output):
+        context = current()
+        for folder in context.earlier_attempts:
+            return {"saved": os.listdir(folder)}
+        context.save_on_stop(30)
+        os.kill(os.getpid(), 15)
+        until = time.monotonic() + 60
+        while not context.stopping:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        put(f"{output}/checkpoint", "x")
+        context.stop()
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings(Scales):
+        pass
+
+    def build(settings: Settings):
+        return Experiment(targets=(Step("preempted", work, Config()),))
+    """
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_worker_that_is_asked_to_end_saves_and_its_step_goes_on_elsewhere(project, ray_session):
+    project.write("toy_recipe.py", PREEMPTED)
+    outcome = project.run(inline=False)
+    step = outcome.steps["preempted"]
+    assert step.status == "succeeded", step.error
+    assert step.result["saved"] == ["checkpoint"]
+    last, first = project.store.attempts(step.address)
+    assert first.status == "interrupted" and "preempted" in first.error
+    (retried,) = [event for event in project.events if isinstance(event, StepFailed)]
+    assert retried.retrying and "SIGTERM" in retried.error
+    assert start_time(first.provenance["pid"]) is None and first.provenance["pid"] != last.provenance["pid"]
+
+
 DRIVER = """
     import sys
     from executor.recipe import load
