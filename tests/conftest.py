@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import tenacity
+from xdist.scheduler import LoadFileScheduling
 
 FLAGS = {
     "--xla_force_host_platform_device_count": 8,
@@ -42,6 +43,19 @@ from executor.planning.planner import make_plan  # noqa: E402
 from executor.recipe import load  # noqa: E402
 from executor.storage import remote  # noqa: E402
 from executor.storage.store import Store  # noqa: E402
+
+
+class _FilesTogether(LoadFileScheduling):
+    """The tests of a file run in one worker, and so do all that look at the same training run."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = "tests/steps/train/"
+        return folder if nodeid.startswith(folder) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config, log) -> LoadFileScheduling:
+    return _FilesTogether(config, log)
+
 
 HEADER = """
 import dataclasses, os, time

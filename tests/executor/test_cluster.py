@@ -96,6 +96,7 @@ def test_a_step_outlives_a_killed_driver_and_the_next_one_listens_to_it(toy, clu
     assert calls(toy) == 2, "each step was called once"
 
 
+@pytest.mark.slow
 def test_a_driver_that_stops_leaves_a_step_to_the_one_that_listens_too(toy, cluster):
     address, _ = cluster
     first = drive(toy, address, "14")

@@ -171,6 +171,7 @@ def test_nothing_is_left_running_and_the_next_run_resumes(toy, number, monkeypat
     assert toy.run("seconds=0.5").steps["one"].result["begin"] > 0
 
 
+@pytest.mark.slow
 def test_what_lies_where_the_driver_was_started_is_not_taken_for_its_modules(project, tmp_path):
     """Ray looks there first. The step's code is pinned, so that no key would tell."""
     project.write("theirs/pyproject.toml", "", header=False)

@@ -28,19 +28,23 @@ SHAPE = ModelConfig.of_family(
 @pytest.fixture(scope="module")
 def params():
     """Every array drawn at random: gates and convolutions start at constants, which would hide a wrong rule."""
-    fresh = init(SHAPE, jax.random.key(0))
-    leaves, tree = jax.tree.flatten(fresh)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    return tree.unflatten([jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)])
+    draw = np.random.default_rng(1)
+    shapes = jax.eval_shape(lambda: init(SHAPE, jax.random.key(0)))
+    return jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype), shapes)
 
 
 @pytest.fixture(scope="module")
 def after_one_step(params):
     transform = build_optimizer(MomentsConfig())
     gradients = jax.tree.map(lambda leaf: jnp.sin(7 * leaf), params)
-    state = with_learning_rates(transform.init(params), jnp.float32(0.02), jnp.float32(0.01))
-    updates, _ = transform.update(gradients, state, params)
-    return gradients, optax.apply_updates(params, updates)
+
+    @jax.jit
+    def one_step(params, gradients):
+        state = with_learning_rates(transform.init(params), jnp.float32(0.02), jnp.float32(0.01))
+        updates, _ = transform.update(gradients, state, params)
+        return optax.apply_updates(params, updates)
+
+    return gradients, one_step(params, gradients)
 
 
 def test_every_parameter_has_its_rule(params):
