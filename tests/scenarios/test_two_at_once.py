@@ -184,9 +184,9 @@ def test_a_commit_after_the_lease_was_taken_is_refused(tmp_path, monkeypatch):
 
 def test_a_second_driver_waits_and_then_reuses(toy):
     """flyte#872: two executions of one task at once both ran it."""
-    first = start(toy, "--set", "seconds=1")
+    first = start(toy, "--set", "seconds=5")
     wait_for(toy, "two begins")
-    second = start(toy, "--set", "seconds=1")
+    second = start(toy, "--set", "seconds=5")
     said = [driver.communicate(timeout=60)[0] for driver in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), said
     assert calls(toy) == [f"{name} {what}" for name in ("one", "two", "three") for what in ("begins", "ends")]

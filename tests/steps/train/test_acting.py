@@ -15,7 +15,7 @@ import pytest
 
 from executor.errors import StepHalted
 from steps.train import loop
-from steps.train.config import CheckpointConfig
+from steps.train.config import CheckpointConfig, EvaluationConfig
 from steps.train.guards import Guard
 from steps.train.history import History
 
@@ -151,7 +151,10 @@ thread.join()
 def test_microbatches_give_the_gradients_of_the_whole_batch(config_of, run, tmp_path):
     """Summed in another order, so close and not equal; there is room for every assignment."""
     base = config_of()
-    large = config_of(batch_size=32, until_step=4, model=dataclasses.replace(base.model, capacity_factor=4.0))
+    large = config_of(
+        batch_size=32, until_step=4, evaluation=EvaluationConfig(marks=1),
+        model=dataclasses.replace(base.model, capacity_factor=4.0),
+    )  # fmt: skip
     whole = run(large, tmp_path / "whole")
     parts = run(dataclasses.replace(large, microbatches=4), tmp_path / "parts")
     assert parts.assignments == whole.assignments and sum(whole.sender_dropped + whole.receiver_dropped) == 0

@@ -92,6 +92,7 @@ def test_an_amendment_without_changes_is_the_rest_of_the_run(pretrain, run, unbr
     assert run(config, tmp_path) == unbroken[1]
 
 
+@pytest.mark.slow
 def test_weight_decay_from_the_fork_on(pretrain, run, unbroken, tmp_path):
     optimizer = dataclasses.replace(
         pretrain.config.optimizer, weight_decay=WeightDecayConfig(coefficient_at_start=20.0, start_step=4)
